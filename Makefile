@@ -1,0 +1,45 @@
+# The two commands of the README: `make demo` and `make test`. Both set up their own virtual environment in .venv.
+PYTHON ?= python3
+VENV ?= .venv
+PY := $(VENV)/bin/python
+PIP := $(PY) -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
+RUN ?= runs/demo
+
+.PHONY: demo test lint unit check-python clean help
+
+help:
+	@echo "make demo   train the demo team and write $(RUN)/summary.json (a few minutes on two cores)"
+	@echo "make test   linter, formatter, type checker and all tests"
+	@echo "make clean  remove the virtual environment (runs stay)"
+
+check-python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "rolecall needs Python 3.11 or later; $(PYTHON) is $$($(PYTHON) --version 2>&1). Try: make PYTHON=python3.12 demo"; exit 1; }
+
+# PyTorch first and by its exact version, so that no looser range of another package chooses a bigger build.
+$(VENV)/.base: pyproject.toml constraints.txt | check-python
+	@test -x $(PY) || $(PYTHON) -m venv $(VENV)
+	@echo "installing PyTorch and rolecall into $(VENV) (a minute or two, once)"
+	@$(PIP) torch==$$(sed -n 's/^torch==//p' constraints.txt)
+	@$(PIP) -e .
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.base
+	@$(PIP) -e '.[dev]'
+	@touch $@
+
+demo: $(VENV)/.base
+	$(VENV)/bin/rolecall train recipes/demo.toml --run $(RUN) --overwrite
+
+test: $(VENV)/.dev lint unit
+
+lint: $(VENV)/.dev
+	$(PY) -m ruff check .
+	$(PY) -m ruff format --check .
+	$(PY) -m mypy
+
+unit: $(VENV)/.dev
+	$(PY) -m pytest
+
+clean:
+	rm -rf $(VENV)

@@ -1,0 +1,125 @@
+"""What each role does, counted from graded episodes: accuracy, verdicts, length, truncation, parse failures.
+
+No torch and no model: the same figures serve training steps, validation and evaluation. Every rate states its
+denominator through `Estimate.n`, and rates of zero trials are absent, never 0.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from rolecall.intervals import Estimate, proportion
+from rolecall.records import ClaimKind, Grade, GradedEpisode, GradeStatus, OutcomeClass, Turn, Verdict
+
+
+@dataclass(slots=True)
+class RateByTask:
+    """Values in [0, 1] by task, so that intervals are clustered."""
+
+    values: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
+
+    def add(self, task_id: str, value: float) -> None:
+        self.values[task_id].append(float(value))
+
+    def estimate(self) -> Estimate:
+        return proportion(list(self.values.values()))
+
+
+Rates = dict[str, dict[str, RateByTask]]
+
+
+def _answer_rates(rates: dict[str, RateByTask], turn: Turn, graded: GradedEpisode, task_id: str) -> None:
+    grade = graded.answers.get(turn.id)
+    if grade is None or grade.status is GradeStatus.FAILED:
+        return
+    rates["accuracy"].add(task_id, grade.right)
+    source = judged_answer(turn, graded)
+    if source is None:
+        return
+    before = graded.answers.get(source.id)
+    if before is None or before.status is GradeStatus.FAILED:
+        return
+    rates["kept_right" if before.right else "repaired"].add(task_id, grade.right)
+    if turn.claim is not None and source.claim is not None:
+        rates["copied_input"].add(task_id, turn.claim.value == source.claim.value)
+
+
+def _verdict_rates(rates: dict[str, RateByTask], turn: Turn, graded: GradedEpisode, task_id: str) -> None:
+    assert turn.claim is not None
+    verdict = turn.claim.value
+    rates["says_correct"].add(task_id, verdict == Verdict.CORRECT)
+    truth: Grade | None = graded.answers.get(turn.about) if turn.about else None
+    if truth is None or truth.status is GradeStatus.FAILED:
+        return
+    expected = Verdict.CORRECT if truth.right else Verdict.WRONG
+    rates["accuracy"].add(task_id, verdict == expected)
+    if truth.right:
+        rates["false_alarm"].add(task_id, verdict == Verdict.WRONG)
+    else:
+        rates["recall"].add(task_id, verdict == Verdict.WRONG)
+
+
+def judged_answer(turn: Turn, graded: GradedEpisode) -> Turn | None:
+    """The turn with an answer that `turn` goes back to along `about`: a corrector's original solution."""
+    by_id = {t.id: t for t in graded.episode.turns}
+    seen: set[str] = set()
+    at = by_id.get(turn.about or "")
+    while at is not None and at.id not in seen:
+        if at.claim is not None and at.claim.kind is ClaimKind.ANSWER:
+            return at
+        seen.add(at.id)
+        at = by_id.get(at.about or "")
+    return None
+
+
+def role_rates(episodes: Iterable[GradedEpisode]) -> Rates:
+    """Rates of every role: `accuracy` (of what it claims), `unparsed`, `truncated`; of answers that repair another,
+    `repaired` (from wrong), `kept_right`, `copied_input`; of verdicts `recall` of errors, `false_alarm`,
+    `says_correct`."""
+    rates: Rates = defaultdict(lambda: defaultdict(RateByTask))
+    for graded in episodes:
+        task_id = graded.episode.task.id
+        for turn in graded.episode.turns:
+            mine = rates[turn.role]
+            mine["truncated"].add(task_id, turn.truncated)
+            if turn.claim is None:
+                continue
+            unparsed = turn.claim.value is None or turn.claim.value == Verdict.UNPARSED
+            mine["unparsed"].add(task_id, unparsed)
+            if turn.claim.kind is ClaimKind.ANSWER:
+                _answer_rates(mine, turn, graded, task_id)
+            elif turn.claim.kind is ClaimKind.VERDICT:
+                _verdict_rates(mine, turn, graded, task_id)
+    return rates
+
+
+def role_estimates(episodes: Iterable[GradedEpisode]) -> dict[str, dict[str, Estimate]]:
+    """`role_rates` as estimates with intervals."""
+    return {role: {name: r.estimate() for name, r in rates.items()} for role, rates in role_rates(episodes).items()}
+
+
+def behaviour_metrics(episodes: Iterable[GradedEpisode]) -> dict[str, float]:
+    """One step's figures under `behaviour/<role>/<name>`, with lengths in tokens and the number of turns."""
+    episodes = list(episodes)
+    metrics: dict[str, float] = {}
+    for role, rates in role_rates(episodes).items():
+        for name, rate in rates.items():
+            metrics[f"behaviour/{role}/{name}"] = rate.estimate().mean
+    lengths: dict[str, list[int]] = defaultdict(list)
+    for graded in episodes:
+        for turn in graded.episode.turns:
+            lengths[turn.role].append(len(turn.completion.token_ids))
+    for role, values in lengths.items():
+        metrics[f"behaviour/{role}/length"] = sum(values) / len(values)
+        metrics[f"behaviour/{role}/num_turns"] = len(values)
+    return metrics
+
+
+def outcome_counts(episodes: Iterable[GradedEpisode]) -> Mapping[str, int]:
+    """Episodes by outcome class, every class named, adding up to the episodes given."""
+    counts = {str(kind): 0 for kind in OutcomeClass}
+    for graded in episodes:
+        counts[str(graded.episode.outcome_class)] += 1
+    return counts
