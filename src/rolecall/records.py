@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Any, NamedTuple, TypedDict
+from typing import Any, Literal, NamedTuple, TypedDict
 
 EMPTY: Mapping[str, Any] = MappingProxyType({})
 
@@ -55,7 +55,20 @@ class Sampling:
     top_k: int = 0
     max_tokens: int = 1024
     max_prompt_tokens: int = 32768
-    overlong: str = "fail"  # "fail": the call raises; "truncate_left": the oldest prompt tokens go
+    overlong: Literal["fail", "truncate_left"] = "fail"  # raise, or drop the oldest prompt tokens
+
+    def __post_init__(self) -> None:
+        checks = {
+            "temperature": (self.temperature >= 0, "0 (greedy) or more"),
+            "top_p": (0 < self.top_p <= 1, "in (0, 1]"),
+            "top_k": (self.top_k >= 0, "0 (off) or more"),
+            "max_tokens": (self.max_tokens >= 1, "1 or more"),
+            "max_prompt_tokens": (self.max_prompt_tokens >= 1, "1 or more"),
+            "overlong": (self.overlong in ("fail", "truncate_left"), "'fail' or 'truncate_left'"),
+        }
+        for name, (good, wanted) in checks.items():
+            if not good:
+                raise ValueError(f"sampling.{name} is {getattr(self, name)!r}; wanted {wanted}")
 
     @property
     def greedy(self) -> bool:

@@ -1,0 +1,291 @@
+"""The whole configuration as strict typed models: TOML in, one resolved copy in the run folder out.
+
+A key that nothing reads is an error that names the nearest key. Defaults stand once: in these models, or in the
+dataclass of the part that they configure.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, is_dataclass, replace
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from rolecall.engines.specs import LoraSpec
+from rolecall.errors import ConfigError, nearest
+from rolecall.learner.config import LearnerConfig
+from rolecall.records import Sampling
+
+
+class Section(BaseModel):
+    """A part of the configuration; unknown keys are errors."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Component(BaseModel):
+    """A built-in by short name or a user's own by `module:Name`; all other keys are its knobs, checked where it is
+    built (`registry.load_named`)."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+    name: str
+
+    @property
+    def params(self) -> dict[str, Any]:
+        return dict(self.model_extra or {})
+
+
+class SplitSizes(Section):
+    """How many tasks each split holds; 0 for `train` means all that the source has."""
+
+    train: int = Field(default=0, ge=0)
+    validation: int = Field(default=0, ge=0)
+    test: int = Field(default=200, ge=0)
+
+
+class TasksConfig(Component):
+    """A source of tasks and its knobs; `split_seed` 0 is the plain hash rule of `tasks/splits.py`."""
+
+    sizes: SplitSizes = SplitSizes()
+    split_seed: int = 0
+
+
+class SamplingOverrides(Section):
+    """Fields of `records.Sampling` that a role or the evaluation sets otherwise; what is not named is inherited."""
+
+    temperature: float | None = Field(default=None, ge=0)
+    top_p: float | None = Field(default=None, gt=0, le=1)
+    top_k: int | None = Field(default=None, ge=0)
+    max_tokens: int | None = Field(default=None, ge=1)
+    max_prompt_tokens: int | None = Field(default=None, ge=1)
+    overlong: Literal["fail", "truncate_left"] | None = None
+
+    def apply(self, base: Sampling) -> Sampling:
+        return replace(base, **self.model_dump(exclude_none=True))
+
+
+class RoleConfig(Section):
+    """One role: its policy (only with explicit `[policies]`), its sampling, a deadline for each of its calls."""
+
+    policy: str | None = None
+    sampling: SamplingOverrides = SamplingOverrides()
+    call_timeout_s: float | None = Field(default=None, gt=0)
+
+
+class PolicyConfig(Section):
+    """The weights of one policy: `model` trains a whole model, `adapter` a LoRA adapter on it, `frozen` nothing."""
+
+    kind: Literal["model", "adapter", "frozen"] = "model"
+    model: str = "builtin:tiny"
+    lora: LoraSpec | None = None
+    adapter: str | None = None
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    learner: dict[str, Any] = Field(default_factory=dict)
+
+
+class RolloutConfig(Section):
+    """How a step's episodes are run, and what becomes of those that fail."""
+
+    tasks_per_step: int = Field(default=32, ge=1)
+    max_concurrent: int = Field(default=1024, ge=1)
+    call_timeout_s: float | None = Field(default=None, gt=0)
+    episode_timeout_s: float | None = Field(default=None, gt=0)
+    watchdog_s: float = Field(default=30.0, gt=0)
+    on_failure: Literal["retry", "zero", "drop"] = "zero"
+    max_retries: int = Field(default=1, ge=0)
+    after_retries: Literal["zero", "drop"] = "zero"
+
+
+class EngineConfig(Section):
+    """The engine that samples completions; `local` is PyTorch on this machine."""
+
+    name: Literal["local"] = "local"
+    mode: Literal["processes", "inline"] = "processes"
+    workers: int = Field(default=2, ge=1)
+    threads_per_worker: int = Field(default=1, ge=1)
+    max_batch_rows: int = Field(default=1024, ge=1)
+
+
+class GradingConfig(Section):
+    """The pool of grader processes and the deadline of one answer."""
+
+    workers: int = Field(default=1, ge=1)
+    timeout_s: float = Field(default=5.0, gt=0)
+
+
+class EvaluationConfig(Section):
+    """Validation every `every_steps` (0: never) chooses the best checkpoint; the test split is used at the ends."""
+
+    every_steps: int = Field(default=10, ge=0)
+    samples: int = Field(default=1, ge=1)
+    greedy: bool = True
+    sampling: SamplingOverrides = SamplingOverrides()
+
+
+class CheckpointConfig(Section):
+    """A checkpoint every `every_steps` steps; the last `keep_last` and the best are kept."""
+
+    every_steps: int = Field(default=1, ge=1)
+    keep_last: int = Field(default=2, ge=1)
+
+
+class ParityConfig(Section):
+    """Proof that the engine samples from the trained weights: a canary at the start, a probe after publishing."""
+
+    canary: bool = True
+    every_steps: int = Field(default=1, ge=1)
+    num_prompts: int = Field(default=4, ge=1)
+
+
+class RunConfig(Section):
+    """A whole run. `sharing` is short for a role-to-policy table; explicit `[policies]` replace it."""
+
+    name: str = "run"
+    seed: int = Field(default=0, ge=0)
+    steps: int = Field(default=100, ge=0)
+    token_budget: int | None = Field(default=None, ge=1)
+    deterministic: bool = True
+    sharing: Literal["shared", "isolated"] | None = None
+    train_roles: tuple[str, ...] | None = None
+    workflow: Component
+    tasks: TasksConfig
+    algorithm: Component
+    model: PolicyConfig = PolicyConfig()
+    policies: dict[str, PolicyConfig] = Field(default_factory=dict)
+    roles: dict[str, RoleConfig] = Field(default_factory=dict)
+    sampling: Sampling = Sampling()
+    rollout: RolloutConfig = RolloutConfig()
+    learner: LearnerConfig = LearnerConfig()
+    engine: EngineConfig = EngineConfig()
+    grading: GradingConfig = GradingConfig()
+    evaluation: EvaluationConfig = EvaluationConfig()
+    checkpoint: CheckpointConfig = CheckpointConfig()
+    parity: ParityConfig = ParityConfig()
+
+    @model_validator(mode="after")
+    def _one_table(self) -> RunConfig:
+        if self.policies and self.sharing is not None:
+            raise ValueError(
+                f"sharing = {self.sharing!r} and a [policies] table contradict each other; keep one of them"
+            )
+        named = {role: role_config.policy for role, role_config in self.roles.items() if role_config.policy}
+        if named and not self.policies:
+            role, policy = next(iter(named.items()))
+            raise ValueError(f"roles.{role}.policy = {policy!r} needs a [policies.{policy}] table, and there is none")
+        return self
+
+    def role_sampling(self, role: str) -> Sampling:
+        """The sampling of one role in training."""
+        return self.roles.get(role, RoleConfig()).sampling.apply(self.sampling)
+
+    def eval_sampling(self, role: str, *, greedy: bool = False) -> Sampling:
+        """The sampling of one role in validation and evaluation."""
+        sampling = self.evaluation.sampling.apply(self.role_sampling(role))
+        return replace(sampling, temperature=0.0, top_p=1.0, top_k=0) if greedy else sampling
+
+
+def load_config(path: str | Path, overrides: Sequence[str] = ()) -> RunConfig:
+    """Read a TOML recipe, apply `key.path=value` overrides, check everything. `ConfigError` names what is wrong."""
+    return make_config(apply_overrides(read_recipe(Path(path)), overrides), source=str(path))
+
+
+def make_config(data: Mapping[str, Any], source: str = "configuration") -> RunConfig:
+    """Check a configuration given as a mapping."""
+    try:
+        return RunConfig.model_validate(dict(data))
+    except ValidationError as error:
+        lines = [_explain(item) for item in error.errors()]
+        raise ConfigError(f"{source}: " + "; ".join(lines)) from None
+
+
+def read_recipe(path: Path, seen: tuple[Path, ...] = ()) -> dict[str, Any]:
+    """The tables of a recipe; `extends = "other.toml"` (beside it) is read first and overlaid, table by table."""
+    if path.resolve() in seen:
+        raise ConfigError(f"recipe {str(path)!r} extends itself by way of {' -> '.join(p.name for p in seen)}")
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(
+            f"recipe {str(path)!r} cannot be read ({error.strerror}); give a path to a .toml file"
+        ) from None
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"recipe {str(path)!r} is not UTF-8 text ({error.reason} at byte {error.start})") from None
+    try:
+        data = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"recipe {str(path)!r} is not TOML: {error}") from None
+    base = data.pop("extends", None)
+    if base is None:
+        return data
+    if not isinstance(base, str):
+        raise ConfigError(f"recipe {str(path)!r}: extends = {base!r}; wanted the name of another recipe beside it")
+    return overlay(read_recipe(path.parent / base, (*seen, path.resolve())), data)
+
+
+def overlay(base: Mapping[str, Any], top: Mapping[str, Any]) -> dict[str, Any]:
+    """`top` over `base`, tables merged, everything else replaced; a component with another `name` starts afresh."""
+    merged = dict(base)
+    for key, value in top.items():
+        below = merged.get(key)
+        if isinstance(below, Mapping) and isinstance(value, Mapping):
+            renamed = "name" in value and value["name"] != below.get("name")
+            merged[key] = dict(value) if renamed else overlay(below, value)
+        else:
+            merged[key] = value
+    return merged
+
+
+def apply_overrides(data: Mapping[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
+    """Apply `learner.lr=1e-4`; the value is TOML (`[1, 2]`, `"text"`, `true`), or plain text when it is none."""
+    result: dict[str, Any] = overlay({}, data)
+    for item in overrides:
+        path, equals, text = item.partition("=")
+        keys = [key.strip() for key in path.split(".")]
+        if not equals or not all(keys):
+            raise ConfigError(f"--set {item!r} is not of the form key.path=value, such as learner.lr=1e-4")
+        tree: Any = toml_value(text.strip())
+        for key in reversed(keys):
+            tree = {key: tree}
+        result = overlay(result, tree)
+    return result
+
+
+def toml_value(text: str) -> Any:
+    """A TOML value, or the text itself when it is none."""
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def _explain(item: Any) -> str:
+    path = ".".join(str(part) for part in item["loc"])
+    if item["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
+        *parents, key = item["loc"]
+        return f"unknown key {path!r}{nearest(str(key), _known_keys(parents))}"
+    if item["type"] == "missing":
+        return f"{path!r} is missing"
+    message = str(item.get("ctx", {}).get("error") or item["msg"])
+    return f"{path or 'table'}: {message}" + ("" if item["type"] == "value_error" else f" (got {item['input']!r})")
+
+
+def _known_keys(parents: Sequence[Any]) -> list[str]:
+    """The keys that the section at `parents` may have."""
+    at: Any = RunConfig
+    for part in parents:
+        if isinstance(at, type) and issubclass(at, BaseModel) and part in at.model_fields:
+            at = at.model_fields[part].annotation
+        elif is_dataclass(at):
+            at = next((f.type for f in fields(at) if f.name == part), None)
+        if get_args(at):  # `X | None`, `dict[str, X]`: the section type inside
+            at = next((arg for arg in get_args(at) if isinstance(arg, type) and _has_keys(arg)), at)
+    if isinstance(at, type) and issubclass(at, BaseModel):
+        return list(at.model_fields)
+    return [f.name for f in fields(at)] if is_dataclass(at) else []
+
+
+def _has_keys(kind: type) -> bool:
+    return is_dataclass(kind) or issubclass(kind, BaseModel)
