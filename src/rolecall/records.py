@@ -39,7 +39,7 @@ class Task:
     answer: str | None
     source: str = ""
     grader: str = "math"
-    metadata: Mapping[str, Any] = EMPTY
+    metadata: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -198,7 +198,7 @@ class Outcome:
     """
 
     answer: str | None
-    figures: Mapping[str, float] = EMPTY
+    figures: Mapping[str, float] = field(default_factory=dict)
     valid: bool = True
     reason: str = ""
 
