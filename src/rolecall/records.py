@@ -336,6 +336,7 @@ class Sample:
     logprobs: tuple[float, ...]
     spans: tuple[Span, ...]
     temperature: float = 1.0
+    episode_id: str = ""
 
     @property
     def num_trained(self) -> int:
