@@ -1,4 +1,4 @@
-"""Which loss an algorithm asks of the learner: settings only, no arithmetic and no torch; `learner/losses.py` reads it."""
+"""Which loss an algorithm asks of the learner: settings only, no arithmetic and no torch."""
 
 from __future__ import annotations
 

@@ -1,0 +1,19 @@
+"""Rewards: what each turn of a graded episode earned, as named parts; pure functions of the episode."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from rolecall.rewards.agent_specific import AgentSpecific
+from rolecall.rewards.base import MARKS, RewardFunction
+from rolecall.rewards.mixed import PARTS, Format, Mixed
+from rolecall.rewards.outcome import TeamOutcome
+
+REWARDS: Mapping[str, Callable[..., RewardFunction]] = {
+    "team_outcome": TeamOutcome,
+    "agent_specific": AgentSpecific,
+    "format": Format,
+    "mixed": Mixed,
+}
+
+__all__ = ["MARKS", "PARTS", "REWARDS", "AgentSpecific", "Format", "Mixed", "RewardFunction", "TeamOutcome"]

@@ -1,0 +1,44 @@
+"""What a reward is: a callable object that gives every turn of a graded episode a `Reward` made of named parts.
+
+Besides its parts a reward may carry *marks*: 1.0 under a name of `MARKS`, with no weight in the total. They say why a
+number is what it is, and the metrics turn them into shares of all turns of the role.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from rolecall.records import Episode, GradedEpisode, OutcomeClass, Reward
+
+FAILED_CLASSES = frozenset({OutcomeClass.INVALID, OutcomeClass.ERROR, OutcomeClass.TIMEOUT})
+
+MARKS: Mapping[str, str] = {
+    "failed": "the episode failed (invalid, error, timeout)",
+    "truncated": "a completion was cut off by the length limit",
+    "unparsed": "the claim could not be parsed",
+    "ungraded": "the grader failed: no reward",
+    "unjudged": "the turn claims nothing that can be checked: no reward of its own",
+}
+
+
+class RewardFunction(Protocol):
+    """Gives each turn of the episode, by turn id, its reward; pure, and the same for the same episode."""
+
+    def __call__(self, graded: GradedEpisode) -> Mapping[str, Reward]: ...
+
+
+def failed(episode: Episode) -> bool:
+    """Whether the workflow did not come to a valid end; a truncated episode did."""
+    return episode.outcome_class in FAILED_CLASSES
+
+
+def marked(part: str, mark: str, total: float | None, *, team: bool = False) -> Reward:
+    """A reward that is what it is for one reason: `total` under `part` (absent when None), and the mark.
+
+    >>> marked("correct", "unparsed", 0.0).parts
+    {'correct': 0.0, 'unparsed': 1.0}
+    """
+    assert mark in MARKS
+    parts = {mark: 1.0} if total is None else {part: total, mark: 1.0}
+    return Reward(parts=parts, total=total, team=team)
