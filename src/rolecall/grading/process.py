@@ -1,0 +1,111 @@
+"""One grader process seen from the pool: start it, load graders, ask it, kill it."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import suppress
+from typing import Any
+
+from rolecall.errors import ConfigError, GraderError, boundary
+from rolecall.grading.wire import MAX_REPLY_BYTES, WorkerGone, receive, send
+from rolecall.records import Grade, GradeStatus
+
+MAX_STDERR_BYTES = 1 << 20
+
+
+class WorkerProcess:
+    """A process with a socket to it and a file that takes what it prints. POSIX only."""
+
+    def __init__(self, *, memory_mib: int) -> None:
+        ours, theirs = socket.socketpair()
+        self._printed = tempfile.TemporaryFile(mode="a+b")  # noqa: SIM115 - closed in kill()
+        self._socket = ours
+        self.loaded: dict[str, str] = {}  # grader name -> why it does not load, "" when it does
+        command = [sys.executable, "-P", "-m", "rolecall.grading.worker", str(theirs.fileno()), str(memory_mib)]
+        with theirs, boundary(GraderError, "starting a grader process"):
+            self._process = subprocess.Popen(
+                command,
+                pass_fds=(theirs.fileno(),),
+                stdin=subprocess.DEVNULL,
+                stdout=self._printed,
+                stderr=self._printed,
+                env=_environment(),
+                start_new_session=True,  # a kill takes a grader's own children; Ctrl-C is for the pool to handle
+            )
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def alive(self) -> bool:
+        return self._process.poll() is None
+
+    def load(self, name: str, timeout_s: float) -> str:
+        """Have the grader imported; returns why it cannot be, or ""."""
+        if name not in self.loaded:
+            deadline = time.monotonic() + timeout_s
+            send(self._socket, pickle.dumps(("load", name)), timeout_s)
+            self.loaded[name] = str(self._receive(deadline)["error"])
+        return self.loaded[name]
+
+    def grade(self, name: str, answer: str, task: bytes, timeout_s: float) -> Grade:
+        """One grade; `TimeoutError` or `WorkerGone` when there is none in time: the process is then to be killed."""
+        deadline = time.monotonic() + timeout_s
+        send(self._socket, pickle.dumps(("grade", name, answer, task, timeout_s)), timeout_s)
+        reply = self._receive(deadline)
+        if os.fstat(self._printed.fileno()).st_size > MAX_STDERR_BYTES:
+            os.ftruncate(self._printed.fileno(), 0)
+        with boundary(GraderError, "reading the worker's reply"):
+            return Grade(status=GradeStatus(reply["status"]), score=reply["score"], detail=reply["detail"])
+
+    def _receive(self, deadline: float) -> dict[str, Any]:
+        payload = receive(self._socket, max(0.001, deadline - time.monotonic()), MAX_REPLY_BYTES)
+        with boundary(GraderError, "reading the worker's reply"):
+            return dict(json.loads(payload))
+
+    def last_words(self) -> str:
+        """How the process ended and the end of what it printed."""
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(timeout=1.0)
+        code, tail = self._process.returncode, ""
+        with suppress(ValueError):  # the pool closed it while we looked
+            size = os.fstat(self._printed.fileno()).st_size
+            tail = os.pread(self._printed.fileno(), 300, max(0, size - 300)).decode(errors="replace").strip()
+        return f"exit code {code}" + (f", last words: {tail}" if tail else "")
+
+    def kill(self) -> None:
+        """End the process and its children, and reap it."""
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._socket.close()
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(timeout=10.0)
+        if not self._printed.closed:
+            self._printed.close()
+
+
+def _environment() -> dict[str, str]:
+    """The worker imports what this process can import, the working directory included, with one thread a library."""
+    paths = [path or os.getcwd() for path in sys.path]
+    paths += [] if os.getcwd() in paths else [os.getcwd()]
+    threads = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+    return {**os.environ, **threads, "PYTHONPATH": os.pathsep.join(paths)}
+
+
+def check_settings(workers: int, deadline_s: float, start_deadline_s: float, memory_mib: int) -> None:
+    """`ConfigError` that names the setting of a pool which cannot be."""
+    for name, value, least in (("workers", workers, 1), ("memory_mib", memory_mib, 0)):
+        if value < least:
+            raise ConfigError(f"GraderPool {name} is {value}; wanted at least {least}")
+    for name, seconds in (("deadline_s", deadline_s), ("start_deadline_s", start_deadline_s)):
+        if not seconds > 0:
+            raise ConfigError(f"GraderPool {name} is {seconds}; wanted more than 0 seconds")
