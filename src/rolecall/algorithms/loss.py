@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from rolecall.errors import ConfigError, nearest
-from rolecall.records import EMPTY
 
 RATIOS = ("token", "turn", "one")
 AGGREGATES = ("token_mean", "sequence_mean")
@@ -39,7 +38,7 @@ class Loss:
     kl_coef: float = 0.0
     kl_estimator: str = "k3"
     kl_against: str = "base"
-    kl_by_role: Mapping[str, float] = EMPTY
+    kl_by_role: Mapping[str, float] = field(default_factory=dict)
     entropy_coef: float = 0.0
     zero_advantage_in_denominator: bool = True
     probe_share: float = 0.05

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from rolecall.credit.assign import ALONE, Assigned, CreditCounts, assign
 from rolecall.credit.estimators import Estimator, LeaveOneOut, Mean, MeanStd, PeerEstimator, RunningMean
 from rolecall.credit.metrics import credit_metrics, reward_metrics
 from rolecall.credit.units import PEERS, UNITS, Grouping, Scored, Units, build_units
 
-ESTIMATORS: Mapping[str, Callable[..., Estimator]] = {
+ESTIMATORS: Mapping[str, type[Estimator]] = {
     "mean_std": MeanStd,
     "mean": Mean,
     "leave_one_out": LeaveOneOut,

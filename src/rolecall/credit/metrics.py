@@ -26,12 +26,16 @@ def reward_metrics(scored: Sequence[Scored]) -> dict[str, float]:
     for role, branches in by_role.items():
         parts = {part for rewards in branches.values() for reward in rewards for part in reward.parts}
         for part in sorted(parts - set(MARKS)):
-            _put(metrics, f"reward/{role}/{part}", branches, lambda reward, part=part: reward.parts.get(part))
+            _put(metrics, f"reward/{role}/{part}", branches, _part(part))
         for mark in MARKS:
-            _put(metrics, f"reward/{role}/{mark}", branches, lambda reward, mark=mark: reward.parts.get(mark, 0.0))
+            _put(metrics, f"reward/{role}/{mark}", branches, _part(mark, 0.0))
         _put(metrics, f"reward/{role}/total", branches, lambda reward: reward.total)
         _put(metrics, f"reward/{role}/broadcast", branches, _broadcast)
     return metrics
+
+
+def _part(name: str, absent: float | None = None) -> Callable[[Reward], float | None]:
+    return lambda reward: reward.parts.get(name, absent)
 
 
 def _broadcast(reward: Reward) -> float | None:

@@ -265,6 +265,6 @@ def _check_tasks(scored: Sequence[Scored]) -> None:
             raise RolecallError(
                 f"the peers of task {task.id!r} mix two problems: {other.task.question[:80]!r} (answer "
                 f"{other.task.answer!r}, episode {other.id}) and {task.question[:80]!r} (answer {task.answer!r}, "
-                f"episode {one.episode.id}); all episodes of a task must work on one problem: draw problems in the task "
-                f"source, not inside the workflow, and give each its own id"
+                f"episode {one.episode.id}); all episodes of a task must work on one problem: draw problems in the "
+                f"task source, not inside the workflow, and give each its own id"
             )

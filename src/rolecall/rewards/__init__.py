@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from rolecall.rewards.agent_specific import AgentSpecific
 from rolecall.rewards.base import MARKS, RewardFunction
 from rolecall.rewards.mixed import PARTS, Format, Mixed
 from rolecall.rewards.outcome import TeamOutcome
 
-REWARDS: Mapping[str, Callable[..., RewardFunction]] = {
+REWARDS: Mapping[str, type[RewardFunction]] = {
     "team_outcome": TeamOutcome,
     "agent_specific": AgentSpecific,
     "format": Format,

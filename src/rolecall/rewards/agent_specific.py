@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from rolecall.errors import ConfigError, nearest
 from rolecall.records import ClaimKind, GradedEpisode, GradeStatus, Reward, Turn, Verdict
 from rolecall.rewards.base import failed, marked
-from rolecall.rewards.truth import answer_status, chosen_status, judged_status, verdict_of
+from rolecall.rewards.truth import answer_status, chosen_status, judged_status, unparsed, verdict_of
 
 FAILURE_RULES = ("zero", "keep")
 
@@ -50,20 +50,17 @@ class AgentSpecific:
             return marked("correct", "truncated", 0.0)
         if turn.claim is None:
             return marked("correct", "unjudged", None)
+        if unparsed(turn):
+            return marked("correct", "unparsed", 0.0)
         if turn.claim.kind is ClaimKind.VERDICT:
             return _verdict(graded, turn)
-        if turn.claim.value is None:
-            return marked("correct", "unparsed", 0.0)
         choice = turn.claim.kind is ClaimKind.CHOICE
         status = chosen_status(graded, turn) if choice else answer_status(graded, turn)
         return _correct(status, wanted=GradeStatus.RIGHT)
 
 
 def _verdict(graded: GradedEpisode, turn: Turn) -> Reward:
-    verdict = verdict_of(turn)
-    if verdict is Verdict.UNPARSED:
-        return marked("correct", "unparsed", 0.0)
-    said = GradeStatus.RIGHT if verdict is Verdict.CORRECT else GradeStatus.WRONG
+    said = GradeStatus.RIGHT if verdict_of(turn) is Verdict.CORRECT else GradeStatus.WRONG
     return _correct(judged_status(graded, turn), wanted=said)
 
 

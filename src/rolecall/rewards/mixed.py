@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from rolecall.errors import ConfigError, nearest
-from rolecall.records import EMPTY, GradedEpisode, Reward, Turn, Verdict
+from rolecall.records import GradedEpisode, Reward, Turn
 from rolecall.rewards.agent_specific import AgentSpecific
 from rolecall.rewards.base import MARKS, RewardFunction, failed, marked
 from rolecall.rewards.outcome import TeamOutcome
+from rolecall.rewards.truth import unparsed
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -26,7 +27,7 @@ def _format(graded: GradedEpisode, turn: Turn) -> Reward:
         return marked("format", "failed", 0.0)
     if turn.claim is None:
         return marked("format", "unjudged", None)
-    if turn.claim.value is None or turn.claim.value == Verdict.UNPARSED:
+    if unparsed(turn):
         return marked("format", "unparsed", 0.0)
     return Reward(parts={"format": 1.0}, total=1.0)
 
@@ -48,8 +49,8 @@ class Mixed:
     """
 
     weights: Mapping[str, float]
-    by_role: Mapping[str, Mapping[str, float]] = EMPTY
-    extra: Mapping[str, RewardFunction] = EMPTY
+    by_role: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    extra: Mapping[str, RewardFunction] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         clashing = sorted(set(self.extra) & (set(PARTS) | set(MARKS)))

@@ -62,6 +62,13 @@ def verdict_of(turn: Turn) -> Verdict:
     return Verdict(turn.claim.value)
 
 
+def unparsed(turn: Turn) -> bool:
+    """Whether the turn should have claimed something and no parser could read what."""
+    if turn.claim is None:
+        return False
+    return verdict_of(turn) is Verdict.UNPARSED if turn.claim.kind is ClaimKind.VERDICT else turn.claim.value is None
+
+
 def _turn(graded: GradedEpisode, turn_id: str, what: str) -> Turn:
     for turn in graded.episode.turns:
         if turn.id == turn_id:

@@ -1,0 +1,94 @@
+"""An algorithm: a sampler, a reward, credit, and a loss under one name. The learner cannot tell which one runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from rolecall.algorithms.loss import Loss
+from rolecall.credit.assign import CreditCounts, assign, check_alone
+from rolecall.credit.estimators import Estimator, MeanStd, RunningMean
+from rolecall.credit.metrics import credit_metrics, reward_metrics
+from rolecall.credit.units import Grouping, Scored, build_units, split_by_role
+from rolecall.errors import ConfigError
+from rolecall.records import EMPTY, CreditUnit, GradedEpisode
+from rolecall.rewards.base import RewardFunction
+from rolecall.rewards.outcome import TeamOutcome
+from rolecall.rollout.samplers import IndependentEpisodes
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CreditResult:
+    """What a step's episodes earned. `state` goes into the next step, and into the checkpoint: plain JSON values."""
+
+    units: tuple[CreditUnit, ...]
+    metrics: Mapping[str, float]
+    counts: CreditCounts
+    scored: tuple[Scored, ...]
+    state: Mapping[str, Any]
+
+    @property
+    def advantages(self) -> dict[str, float]:
+        """The advantage of every turn that has one, by turn id."""
+        return {turn_id: unit.advantage for unit in self.units for turn_id in unit.turn_ids}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Algorithm:
+    """How episodes are drawn, rewarded, compared and learned from; every field is a choice of its own.
+
+    >>> Algorithm(name="mine", alone="raw").grouping.peers
+    'task_role'
+    """
+
+    name: str
+    sampler: IndependentEpisodes = field(default_factory=lambda: IndependentEpisodes(n=8))
+    reward: RewardFunction = field(default_factory=TeamOutcome)
+    grouping: Grouping = field(default_factory=Grouping)
+    estimator: Estimator = field(default_factory=MeanStd)
+    alone: str = "zero"
+    loss: Loss = field(default_factory=Loss)
+
+    def __post_init__(self) -> None:
+        check_alone(self.alone)
+        if not self.needs_peers or self.alone != "zero" or self.grouping.within_episode:
+            return
+        if self.sampler.n < 2 and self.grouping.peers != "role":
+            raise ConfigError(
+                f"algorithm {self.name!r} compares the episodes of a task and n is {self.sampler.n}, so every unit "
+                f"would be alone and nothing would be learned; wanted n = 2 or more, or alone = 'running_mean'"
+            )
+
+    @property
+    def needs_peers(self) -> bool:
+        return not isinstance(self.estimator, RunningMean)
+
+    def advantages(self, graded: Sequence[GradedEpisode], state: Mapping[str, Any] = EMPTY) -> CreditResult:
+        """Rewards, units and advantages of the episodes of one step; pure, and blind to the episodes' order."""
+        in_order = sorted(graded, key=lambda one: one.episode.id)
+        scored = tuple(Scored(graded=one, rewards=self.reward(one)) for one in in_order)
+        built = build_units(scored, self.grouping)
+        assigned = assign(
+            built.units,
+            self.estimator,
+            self.alone,
+            baselines=state.get("baselines", EMPTY),
+            within_episode=self.grouping.within_episode,
+        )
+        units = assigned.units
+        if self.grouping.unit == "episode":
+            units = split_by_role(units, {turn.id: turn for one in in_order for turn in one.episode.turns})
+        counts = replace(
+            assigned.counts,
+            unrewarded_turns=built.unrewarded_turns,
+            unrewarded_units=built.unrewarded_units,
+            empty_episodes=built.empty_episodes,
+        )
+        return CreditResult(
+            units=units,
+            metrics={**reward_metrics(scored), **credit_metrics(units, counts)},
+            counts=counts,
+            scored=scored,
+            state={**state, "baselines": dict(assigned.baselines)},
+        )
