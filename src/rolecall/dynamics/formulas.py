@@ -1,0 +1,89 @@
+"""Figures about role gradients, from their inner products: plain numbers in, plain numbers out."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+Gram = Sequence[Sequence[float]]
+"""Inner products of the role gradients: `gram[i][j]` = <g_i, g_j>, shape [roles][roles]."""
+
+
+def norms(gram: Gram) -> list[float]:
+    """||g_i|| = sqrt(<g_i, g_i>). [roles]"""
+    return [math.sqrt(max(gram[i][i], 0.0)) for i in range(len(gram))]
+
+
+def mass_shares(gram: Gram) -> list[float]:
+    """||g_i|| / sum_j ||g_j||: each role's share of the policy's gradient mass; 0 where there is no gradient. [roles]
+
+    >>> mass_shares([[9.0, 0.0], [0.0, 1.0]])
+    [0.75, 0.25]
+    """
+    return _shares(norms(gram))
+
+
+def energy_shares(gram: Gram) -> list[float]:
+    """||g_i||^2 / sum_j ||g_j||^2. [roles]
+
+    >>> energy_shares([[9.0, 0.0], [0.0, 1.0]])
+    [0.9, 0.1]
+    """
+    return _shares([max(gram[i][i], 0.0) for i in range(len(gram))])
+
+
+def cosine(gram: Gram, i: int, j: int) -> float:
+    """<g_i, g_j> / (||g_i|| ||g_j||), 0 when either is zero.
+
+    >>> cosine([[4.0, 3.0], [3.0, 9.0]], 0, 1)
+    0.5
+    """
+    return _ratio(gram[i][j], math.sqrt(max(gram[i][i], 0.0)) * math.sqrt(max(gram[j][j], 0.0)))
+
+
+def total_norm(gram: Gram) -> float:
+    """||sum_j g_j|| = sqrt(sum of all inner products).
+
+    >>> total_norm([[4.0, 3.0], [3.0, 6.0]])
+    4.0
+    """
+    return math.sqrt(max(sum(sum(row) for row in gram), 0.0))
+
+
+def cosine_with_total(gram: Gram, i: int) -> float:
+    """<g_i, g> / (||g_i|| ||g||) with g = sum_j g_j: how far the policy's gradient goes role i's way.
+
+    >>> round(cosine_with_total([[9.0, 0.0], [0.0, 16.0]], 0), 3)
+    0.6
+    """
+    return _ratio(sum(gram[i]), math.sqrt(max(gram[i][i], 0.0)) * total_norm(gram))
+
+
+def role_metrics(roles: Sequence[str], gram: Gram, tokens: Mapping[str, int]) -> dict[str, float]:
+    """The figures of one policy's roles, keyed `dynamics/<role>/...`.
+
+    `grad_norm` is before clipping; shares and cosines are within the policy. `tokens`: trained tokens of each role.
+    """
+    sizes, mass, energy = norms(gram), mass_shares(gram), energy_shares(gram)
+    share = _shares([float(tokens.get(role, 0)) for role in roles])
+    metrics: dict[str, float] = {}
+    for i, role in enumerate(roles):
+        area = f"dynamics/{role}"
+        metrics[f"{area}/grad_norm"] = sizes[i]
+        metrics[f"{area}/mass_share"] = mass[i]
+        metrics[f"{area}/energy_share"] = energy[i]
+        metrics[f"{area}/token_share"] = share[i]
+        metrics[f"{area}/cosine_total"] = cosine_with_total(gram, i)
+        for j, other in enumerate(roles):
+            if i != j:
+                metrics[f"{area}/cosine/{other}"] = cosine(gram, i, j)
+    return metrics
+
+
+def _shares(values: Sequence[float]) -> list[float]:
+    total = sum(values)
+    return [_ratio(value, total) for value in values]
+
+
+def _ratio(top: float, bottom: float) -> float:
+    return top / bottom if bottom > 0.0 else 0.0

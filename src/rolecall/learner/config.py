@@ -1,0 +1,87 @@
+"""The knobs of a learner; each default is the recommendation. Which loss it minimises is `algorithms.loss.Loss`."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Literal, get_args
+
+from rolecall.algorithms.loss import Loss
+from rolecall.errors import ConfigError, nearest
+
+RatioAgainst = Literal["sampled", "last"]
+Schedule = Literal["constant", "cosine", "linear"]
+Precision = Literal["float32", "bfloat16", "bfloat16_plain"]
+OnFailure = Literal["skip", "stop"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LearnerConfig:
+    """How one policy is optimised.
+
+    `precision`: `float32`; `bfloat16` computes in bfloat16 and keeps trained weights, gradients and moments in float32
+    (frozen base weights of adapters are bfloat16); `bfloat16_plain` keeps all of them in bfloat16, where updates
+    smaller than about 1/256 of a weight are lost. `schedule_steps`: optimizer steps over which `cosine` and `linear`
+    go from `lr` to `min_lr_ratio * lr`. `microbatch_tokens` bounds rows times the longest row. A step whose loss or
+    gradient is not finite, or which runs out of memory, is skipped and counted, or stops the run (`on_nonfinite`).
+    `by_copy` gives each microbatch rows of one copy of a role. Weight decay leaves out vectors (norms, biases).
+    `ratio_against`: importance ratios are taken to the log-probabilities as sampled, or to the learner's own at the
+    start of the update (`last`). `skip_zero_advantage` spares the computation of samples whose every loss term is 0,
+    but for the share that `Loss.probe_share` names. `role_weights` multiplies the loss of a role and leaves every
+    denominator as it is.
+
+    >>> LearnerConfig().lr
+    1e-05
+    """
+
+    lr: float = 1e-5
+    betas: tuple[float, float] = (0.9, 0.95)
+    eps: float = 1e-8
+    weight_decay: float = 0.0
+    max_grad_norm: float = 1.0
+    warmup_steps: int = 0
+    schedule: Schedule = "constant"
+    schedule_steps: int = 0
+    min_lr_ratio: float = 0.0
+    minibatches: int = 1
+    microbatch_tokens: int = 16384
+    by_copy: bool = False
+    precision: Precision = "float32"
+    gradient_checkpointing: bool = False
+    on_nonfinite: OnFailure = "stop"
+    ratio_against: RatioAgainst = "sampled"
+    skip_zero_advantage: bool = True
+    role_weights: Mapping[str, float] = field(default_factory=dict)
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        _one_of("learner.schedule", self.schedule, get_args(Schedule))
+        _one_of("learner.precision", self.precision, get_args(Precision))
+        _one_of("learner.on_nonfinite", self.on_nonfinite, get_args(OnFailure))
+        if self.lr <= 0 or self.max_grad_norm <= 0:
+            raise ConfigError(
+                f"learner.lr ({self.lr}) and learner.max_grad_norm ({self.max_grad_norm}) must be above 0"
+            )
+        if self.minibatches < 1 or self.microbatch_tokens < 1:
+            raise ConfigError(
+                f"learner.minibatches ({self.minibatches}) and learner.microbatch_tokens ({self.microbatch_tokens}) "
+                "must be at least 1"
+            )
+        if self.schedule != "constant" and self.schedule_steps <= self.warmup_steps:
+            raise ConfigError(
+                f"learner.schedule is {self.schedule!r} over {self.schedule_steps} optimizer steps with "
+                f"{self.warmup_steps} of warm-up; set learner.schedule_steps to the optimizer steps of the whole run"
+            )
+
+
+def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:
+    if value not in allowed:
+        raise ConfigError(f"{name} is {value!r}{nearest(str(value), allowed)}")
+
+
+def check_loss_roles(loss: Loss, config: LearnerConfig, roles: Collection[str]) -> None:
+    """`ConfigError` when a table by role names a role that does not exist."""
+    for table, names in (("loss.kl_by_role", loss.kl_by_role), ("learner.role_weights", config.role_weights)):
+        for name in names:
+            if name not in roles:
+                raise ConfigError(f"{table} names the unknown role {name!r}{nearest(name, roles)}")

@@ -1,0 +1,280 @@
+"""A learner owns one policy's weights and optimiser, and turns samples into optimizer steps."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rolecall.algorithms.loss import Loss
+from rolecall.dynamics.role_gradients import RoleGradients
+from rolecall.errors import LearnerError
+from rolecall.learner.config import LearnerConfig
+from rolecall.learner.logprobs import Split, TokenScores, token_scores
+from rolecall.learner.modules import PolicyModule
+from rolecall.learner.objective import Objective, References, measure
+from rolecall.learner.optim import clip_gradients, is_out_of_memory, learning_rate, make_optimizer
+from rolecall.learner.packing import Microbatch, Weighted, draw, pack, split_minibatches
+from rolecall.learner.progress import Progress, UpdateReport
+from rolecall.learner.weights import denominator, span_weights
+from rolecall.records import Sample, Span
+
+
+class Learner:
+    """Weights, optimiser and schedule of one policy. `version` is that of the last published weights; the publisher
+    moves it. The schedule moves with optimizer steps only, so a policy without samples stands still.
+    """
+
+    def __init__(self, name: str, module: PolicyModule, config: LearnerConfig, loss: Loss | None = None) -> None:
+        self.name = name
+        self.module = module
+        self.config = config
+        self.objective = Objective(loss=loss or Loss(), ratio_against=config.ratio_against)
+        self.parameters = module.trained()
+        self.optimizer = make_optimizer(self.parameters, config)
+        self.optimizer_steps = 0
+        self.version = 0
+        self.device = next(iter(self.parameters.values())).device
+        if config.gradient_checkpointing:
+            enable_gradient_checkpointing(module.model)
+
+    def update(self, samples: Sequence[Sample], step: int = 0) -> UpdateReport:
+        """Train on the samples of one training step; see `LearnerConfig` for what happens when that is impossible."""
+        self._check(samples)
+        config = self.config
+        progress = Progress()
+        if not samples:
+            return progress.report(self.name, samples, lr=0.0, skipped="no samples")
+        parts = split_minibatches(samples, config.minibatches, config.seed, step)
+        if self.objective.needs_last(len(parts)):
+            progress.last = self._score_samples([sample for part in parts for sample in part])
+        offset = 0
+        for part in parts:
+            try:
+                self._optimizer_step(part, offset, step, progress)
+            except (MemoryError, RuntimeError) as error:
+                if not is_out_of_memory(error):
+                    raise
+                self._fail("oom", f"step {step}: out of memory: {error}", progress)
+            offset += len(part)
+        return progress.report(self.name, samples, lr=self.optimizer.param_groups[0]["lr"])
+
+    def score(
+        self, sequences: Sequence[tuple[Sequence[int], Sequence[int]]], temperature: float = 1.0
+    ) -> list[list[float]]:
+        """Log-probabilities of given completions after given prompts, [sequence][token], by the path that trains."""
+        samples = [
+            Sample(
+                policy=self.name,
+                role="",
+                copy=0,
+                token_ids=(*prompt, *completion),
+                logprobs=(0.0,) * (len(prompt) + len(completion)),
+                spans=(
+                    Span(turn_id="", start=len(prompt), stop=len(prompt) + len(completion), advantage=0.0, version=0),
+                ),
+                temperature=temperature,
+            )
+            for prompt, completion in sequences
+        ]
+        scored = self._score_samples(samples)
+        return [scored[number][0].tolist() for number in range(len(samples))]
+
+    def state_dict(self) -> dict[str, Any]:
+        """All but the weights: optimiser, counters, and the parameter names that the optimiser's order stands for."""
+        return {
+            "optimizer": self.optimizer.state_dict(),
+            "optimizer_steps": self.optimizer_steps,
+            "version": self.version,
+            "parameters": list(self.parameters),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        if state["parameters"] != list(self.parameters):
+            raise LearnerError(f"the saved optimiser of policy {self.name!r} belongs to other parameters")
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.optimizer_steps = state["optimizer_steps"]
+        self.version = state["version"]
+
+    def _optimizer_step(self, samples: Sequence[Sample], offset: int, step: int, progress: Progress) -> None:
+        """One optimizer step on `samples`, numbered from `offset`, unless nothing can be learned from them."""
+        config, loss = self.config, self.objective.loss
+        total = denominator(samples, count_zero_advantage=loss.zero_advantage_in_denominator)
+        weights = span_weights(samples, total, loss.aggregate, config.role_weights)
+        rows = [
+            Weighted(sample=sample, weights=weight, number=offset + index)
+            for index, (sample, weight) in enumerate(zip(samples, weights, strict=True))
+        ]
+        computed, probed, share = self._choose(rows, step)
+        version = self.version if progress.steps == 0 else None
+        self._probe(probed, share, version, progress)
+        tokens = Counter[str]()
+        for sample in samples:
+            tokens[sample.role] += sample.num_trained
+        if not computed:
+            progress.skip("zero", "every advantage is 0")
+            progress.add_roles(tokens, {})
+            return
+        value, roles, gram = self._accumulate(computed, version, progress)
+        norm = math.sqrt(max(sum(map(sum, gram)), 0.0))
+        if not (math.isfinite(value) and math.isfinite(norm)):
+            self._fail("nonfinite", f"step {step}: loss {value:g}, gradient norm {norm:g}", progress)
+            return
+        clip_gradients(self.parameters, norm, config.max_grad_norm)
+        for group in self.optimizer.param_groups:
+            group["lr"] = learning_rate(config, self.optimizer_steps)
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        self.optimizer_steps += 1
+        progress.losses.append(value)
+        progress.grad_norms.append(norm)
+        products = {(a, b): gram[i][j] for i, a in enumerate(roles) for j, b in enumerate(roles)}
+        progress.add_roles(tokens, products)
+
+    def _accumulate(
+        self, rows: Sequence[Weighted], version: int | None, progress: Progress
+    ) -> tuple[float, list[str], list[list[float]]]:
+        """Forward and backward of an optimizer step, role by role; the loss, the roles, their inner products."""
+        batches = pack(rows, self.config.microbatch_tokens, by_copy=self.config.by_copy, device=self.device)
+        gradients = RoleGradients(list(self.parameters.values()), list(batches))
+        self.optimizer.zero_grad(set_to_none=True)
+        value = 0.0
+        for role, packed in batches.items():
+            for batch in packed:
+                value += self._backward(batch, version, progress)
+            gradients.take(role)
+        return value, list(batches), gradients.finish()
+
+    def _backward(self, batch: Microbatch, version: int | None, progress: Progress) -> float:
+        """Forward and backward of one microbatch; returns its loss."""
+        references = self._references(batch, progress)
+        with self.module.active() as (model, split):
+            entropy_gradient = self.objective.loss.entropy_coef != 0.0
+            scores = self._forward(model, split, batch, entropy_gradient=entropy_gradient)
+            loss_N, ratio_N = self.objective(batch, scores, references)
+            value = (batch.weights_N * loss_N).sum()
+            value.backward()  # type: ignore[no-untyped-call]
+        figure = float(value.detach())
+        progress.role_loss.add(batch.role, figure, float(batch.weights_N.sum()))
+        measure(progress.tally, batch, scores, ratio_N.detach(), references, self.objective, share=1.0, version=version)
+        return figure
+
+    @torch.no_grad()
+    def _probe(self, rows: Sequence[Weighted], share: float, version: int | None, progress: Progress) -> None:
+        """Measure units whose loss is known to be 0, without a backward pass."""
+        packed = pack(rows, self.config.microbatch_tokens, by_copy=False, device=self.device)
+        for batch in (batch for batches in packed.values() for batch in batches):
+            references = self._references(batch, progress)
+            with self.module.active() as (model, split):
+                scores = self._forward(model, split, batch)
+            _, ratio_N = self.objective(batch, scores, references)
+            measure(progress.tally, batch, scores, ratio_N, references, self.objective, share=share, version=version)
+
+    def _choose(self, rows: Sequence[Weighted], step: int) -> tuple[list[Weighted], list[Weighted], float]:
+        """The rows to train, those of the others to measure all the same, and which share of their tokens that is."""
+        if not self.config.skip_zero_advantage:
+            return list(rows), [], 1.0
+        idle = [
+            row
+            for row in rows
+            if self.objective.is_idle(row.sample.role, [span.advantage for span in row.sample.spans])
+        ]
+        numbers = {row.number for row in idle}
+        computed = [row for row in rows if row.number not in numbers]
+        idle.sort(key=lambda row: draw(self.config.seed, step, row.sample.spans[0].turn_id, row.number))
+        probed = idle[: math.ceil(self.objective.loss.probe_share * len(idle))]
+        total = sum(row.sample.num_trained for row in idle)
+        return computed, probed, sum(row.sample.num_trained for row in probed) / total if total else 1.0
+
+    @torch.no_grad()
+    def _score_samples(self, samples: Sequence[Sample]) -> dict[int, Tensor]:
+        """Log-probabilities of all trained tokens under the present weights, by sample number."""
+        rows = [
+            Weighted(sample=sample, weights=(0.0,) * len(sample.spans), number=number)
+            for number, sample in enumerate(samples)
+        ]
+        scored: dict[int, Tensor] = {}
+        packed = pack(rows, self.config.microbatch_tokens, by_copy=False, device=self.device)
+        with self.module.active() as (model, split):
+            for batch in (batch for batches in packed.values() for batch in batches):
+                scores = self._forward(model, split, batch)
+                scored.update(zip(batch.numbers, torch.split(scores.logprobs_N, list(batch.counts)), strict=True))
+        return scored
+
+    def _references(self, batch: Microbatch, progress: Progress) -> References:
+        last = torch.cat([progress.last[number] for number in batch.numbers]) if progress.last else None
+        if not self.objective.needs_base(batch.role):
+            return References(last_N=last)
+        with torch.no_grad(), self.module.base() as (model, split):
+            base = self._forward(model, split, batch).logprobs_N
+        return References(base_N=base, last_N=last)
+
+    def _forward(
+        self, model: Any, split: Split | None, batch: Microbatch, *, entropy_gradient: bool = False
+    ) -> TokenScores:
+        with self._autocast():
+            return token_scores(
+                model,
+                split,
+                batch.input_ids_BT,
+                batch.rows_N,
+                batch.columns_N,
+                batch.targets_N,
+                batch.temperatures_N,
+                entropy_gradient=entropy_gradient,
+            )
+
+    def _autocast(self) -> AbstractContextManager[Any]:
+        if self.config.precision != "bfloat16":
+            return nullcontext()
+        return torch.autocast(self.device.type, dtype=torch.bfloat16)
+
+    def _fail(self, kind: str, reason: str, progress: Progress) -> None:
+        """Leave the weights as they are; skip the optimizer step or stop the run, as configured."""
+        self.optimizer.zero_grad(set_to_none=True)
+        if self.device.type == "cuda":
+            torch.cuda.empty_cache()
+        if self.config.on_nonfinite == "stop":
+            raise LearnerError(
+                f"policy {self.name!r}, {reason}; weights are as before this optimizer step. Lower learner.lr or "
+                'learner.microbatch_tokens, or set learner.on_nonfinite = "skip"'
+            )
+        progress.skip(kind, reason)
+
+    def _check(self, samples: Sequence[Sample]) -> None:
+        for sample in samples:
+            if sample.policy != self.name:
+                raise LearnerError(f"a sample of policy {sample.policy!r} reached the learner of {self.name!r}")
+            if not sample.spans or not sample.num_trained:
+                raise LearnerError(f"a sample of role {sample.role!r} has no trained token; leave it out")
+
+
+def scored_sample(policy: str, prompt: Sequence[int], completion: Sequence[int], temperature: float) -> Sample:
+    """A sample that only asks for the log-probabilities of a completion."""
+    size = len(prompt) + len(completion)
+    return Sample(
+        policy=policy,
+        role="",
+        copy=0,
+        token_ids=(*prompt, *completion),
+        logprobs=(0.0,) * size,
+        spans=(Span(turn_id="", start=len(prompt), stop=size, advantage=0.0, version=0),),
+        temperature=temperature,
+    )
+
+
+def enable_gradient_checkpointing(model: Any) -> None:
+    """Recompute activations in the backward pass; Transformers does so in training mode only, so dropout must be 0."""
+    model.train()
+    for module in model.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.p = 0.0
+        if getattr(module, "attention_dropout", 0.0):
+            module.attention_dropout = 0.0
+    model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    model.enable_input_require_grads()

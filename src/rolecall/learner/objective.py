@@ -1,0 +1,145 @@
+"""What one microbatch adds to the loss, and the figures that say how it went."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from rolecall.algorithms.loss import Loss
+from rolecall.learner import losses
+from rolecall.learner.logprobs import TokenScores
+from rolecall.learner.packing import Microbatch
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class References:
+    """Log-probabilities of a microbatch's tokens under other weights, where the loss asks for them. [N]"""
+
+    base_N: Tensor | None = None  # before training
+    last_N: Tensor | None = None  # at the start of the update; None: no optimizer step was made since
+
+    def last(self, logprobs_N: Tensor) -> Tensor:
+        """Log-probabilities at the start of the update: the present ones while no optimizer step was made."""
+        return logprobs_N.detach() if self.last_N is None else self.last_N
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Objective:
+    """Which loss, and to which log-probabilities its ratios are taken: `sampled` or `last`."""
+
+    loss: Loss
+    ratio_against: str = "sampled"
+
+    def needs_base(self, role: str) -> bool:
+        """Whether the role's loss asks for log-probabilities of the policy before training."""
+        return self.loss.kl_against == "base" and self.loss.kl(role) > 0.0
+
+    def needs_last(self, num_parts: int) -> bool:
+        """Whether log-probabilities at the start of the update must be kept: only later parts differ from them."""
+        anchored = self.loss.kl_against == "last" and any((self.loss.kl_coef, *self.loss.kl_by_role.values()))
+        return num_parts > 1 and (self.ratio_against == "last" or anchored)
+
+    def is_idle(self, role: str, advantages: Iterable[float]) -> bool:
+        """Whether every term of the loss is 0, whatever the weights."""
+        return self.loss.entropy_coef == 0 and self.loss.kl(role) == 0 and all(a == 0.0 for a in advantages)
+
+    def __call__(self, batch: Microbatch, scores: TokenScores, references: References) -> tuple[Tensor, Tensor]:
+        """The loss of every token before its weight, [N], and the importance ratio that it used, [N].
+
+        L = surrogate + kl(role) * KL estimate - entropy_coef * entropy.
+        """
+        loss, logprobs_N = self.loss, scores.logprobs_N
+        last_N = references.last(logprobs_N)
+        old_N = batch.sampled_N if self.ratio_against == "sampled" else last_N
+        if loss.ratio == "turn":
+            ratio_N = losses.turn_ratio(logprobs_N, old_N, batch.turns_N, batch.num_turns)
+        elif loss.ratio == "token":
+            ratio_N = losses.token_ratio(logprobs_N, old_N)
+        else:
+            ratio_N = losses.unit_ratio(logprobs_N)
+        if loss.clipped:
+            bounds = (loss.clip_low, loss.clip_high, loss.dual_clip)
+            loss_N = losses.clipped_surrogate(ratio_N, batch.advantages_N, *bounds)
+        else:
+            loss_N = losses.plain_surrogate(ratio_N, batch.advantages_N)
+        if loss.kl(batch.role) > 0.0:
+            loss_N = loss_N + loss.kl(batch.role) * self.kl(batch, logprobs_N, references)
+        if loss.entropy_coef != 0.0:
+            loss_N = loss_N - loss.entropy_coef * scores.entropies_N
+        return loss_N, ratio_N
+
+    def kl(self, batch: Microbatch, logprobs_N: Tensor, references: References) -> Tensor:
+        """The configured estimate of the KL to the configured reference. [N]"""
+        if self.loss.kl_against == "last":
+            return losses.kl_estimate(logprobs_N, references.last(logprobs_N), self.loss.kl_estimator)
+        assert references.base_N is not None
+        return losses.kl_estimate(logprobs_N, references.base_N, self.loss.kl_estimator)
+
+
+@dataclass(slots=True)
+class Tally:
+    """Weighted means and maxima of per-token figures over the microbatches of an update."""
+
+    sums: dict[str, float] = field(default_factory=lambda: defaultdict(float))
+    masses: dict[str, float] = field(default_factory=lambda: defaultdict(float))
+    maxima: dict[str, float] = field(default_factory=dict)
+
+    def add(self, name: str, total: float, mass: float) -> None:
+        self.sums[name] += total
+        self.masses[name] += mass
+
+    def peak(self, name: str, value: float) -> None:
+        self.maxima[name] = max(value, self.maxima.get(name, value))
+
+    def means(self) -> dict[str, float]:
+        return {name: total / self.masses[name] for name, total in self.sums.items() if self.masses[name] > 0} | (
+            self.maxima
+        )
+
+
+@torch.no_grad()
+def measure(
+    tally: Tally,
+    batch: Microbatch,
+    scores: TokenScores,
+    ratio_N: Tensor,
+    references: References,
+    objective: Objective,
+    *,
+    share: float,
+    version: int | None,
+) -> None:
+    """Add a microbatch's figures to the tally. Tokens stand for `1 / share` tokens each, so that a probed share of the
+    units with advantage 0 leaves the means unbiased. `version`: the learner's, for the mismatch with the engine, which
+    is measured only on tokens sampled under it; None when the weights have moved since.
+    """
+    loss, count, mass = objective.loss, len(batch.targets_N), len(batch.targets_N) / share
+    logprobs_N = scores.logprobs_N.detach()
+    means = {
+        "entropy": scores.entropies_N,
+        "ratio_mean": ratio_N,
+        "chi2": losses.token_ratio(logprobs_N, batch.sampled_N).square() - 1.0,
+        "kl_sampled": losses.kl_estimate(logprobs_N, batch.sampled_N, "k3"),
+    }
+    if loss.clipped:
+        bounds = (loss.clip_low, loss.clip_high, loss.dual_clip)
+        means["clip_fraction"] = losses.is_clipped(ratio_N, batch.advantages_N, *bounds)
+    if loss.kl(batch.role) > 0.0:
+        means["kl"] = objective.kl(batch, logprobs_N, references)
+    values = torch.stack([value.float().mean() for value in means.values()]).tolist()
+    for name, value in zip(means, values, strict=True):
+        tally.add(name, value * mass, mass)
+    tally.peak("ratio_max_deviation", float((ratio_N - 1.0).abs().max()))
+    if version is None:
+        return
+    fresh_N = batch.versions_N == version
+    num_fresh = int(fresh_N.sum())
+    tally.add("stale_share", (count - num_fresh) / share, mass)
+    if num_fresh:
+        gaps = (logprobs_N - batch.sampled_N)[fresh_N].abs()
+        tally.add("mismatch", float(gaps.sum()) / share, num_fresh / share)
+        tally.peak("mismatch_max", float(gaps.max()))

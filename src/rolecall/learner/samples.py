@@ -1,0 +1,159 @@
+"""From credit units and turns to the token sequences that the learner trains on."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from rolecall.errors import LearnerError
+from rolecall.records import CreditUnit, Sample, Sampling, Span, Turn
+
+
+def build_samples(
+    units: Sequence[CreditUnit],
+    turns: Mapping[str, Turn],
+    *,
+    sampling: Mapping[str, Sampling],
+    merge: bool = True,
+    train_roles: Collection[str] | None = None,
+    allow_truncated_support: bool = False,
+    counts: Counter[str] | None = None,
+) -> list[Sample]:
+    """One sample a turn or, with `merge`, one for each run of turns in which every prompt extends the sequence before
+    it id by id (same episode, policy, role and copy, same temperature).
+
+    `sampling` maps roles to the settings their turns were sampled with. Spans cover exactly the sampled tokens, a
+    sampled end token included. A turn that several units hold (it lies on several branches) is trained once, with the
+    mean of their advantages. `counts` gains `turns`, `merged`, `shared`, `empty` (no token was sampled: nothing to
+    train) and `untrained_role`. `LearnerError`: unknown turn, empty prompt, greedy sampling, truncated support.
+    """
+    counts = counts if counts is not None else Counter()
+    advantages = _advantages(units, turns, train_roles, counts)
+    for role in sorted({turns[turn_id].role for turn_id in advantages}):
+        _check_sampling(role, sampling, allow_truncated_support)
+    trajectories: dict[tuple[str, str, str, int], list[tuple[Turn, float]]] = defaultdict(list)
+    for turn_id, (episode_id, values) in advantages.items():
+        turn = turns[turn_id]
+        place = (episode_id, turn.policy, turn.key.role, turn.key.copy)
+        trajectories[place].append((turn, sum(values) / len(values)))
+    samples: list[Sample] = []
+    for (episode_id, _, role, _), trained in trajectories.items():
+        sequences = _sequences(trained, merge)
+        counts["merged"] += len(trained) - len(sequences)
+        samples += [sequence.sample(episode_id, sampling[role].temperature) for sequence in sequences]
+    return samples
+
+
+def by_policy(samples: Sequence[Sample]) -> dict[str, list[Sample]]:
+    """Samples by the policy that they train, in the order in which they came."""
+    groups: dict[str, list[Sample]] = defaultdict(list)
+    for sample in samples:
+        groups[sample.policy].append(sample)
+    return dict(groups)
+
+
+def _advantages(
+    units: Sequence[CreditUnit],
+    turns: Mapping[str, Turn],
+    train_roles: Collection[str] | None,
+    counts: Counter[str],
+) -> dict[str, tuple[str, list[float]]]:
+    """The episode and the advantages of every turn to train, by turn id, in the order of the units."""
+    found: dict[str, tuple[str, list[float]]] = {}
+    for unit in units:
+        if train_roles is not None and unit.role not in train_roles:
+            counts["untrained_role"] += len(unit.turn_ids)
+            continue
+        for turn_id in unit.turn_ids:
+            if turn_id not in turns:
+                raise LearnerError(
+                    f"credit unit {unit.id!r} names turn {turn_id!r}, which is not among the {len(turns)} turns given"
+                )
+            if turn_id in found:
+                found[turn_id][1].append(unit.advantage)
+                counts["shared"] += len(found[turn_id][1]) == 2
+            elif not turns[turn_id].completion.token_ids:
+                counts["empty"] += 1
+            else:
+                found[turn_id] = (unit.episode_id, [unit.advantage])
+                counts["turns"] += 1
+    return found
+
+
+def _check_sampling(role: str, sampling: Mapping[str, Sampling], allow_truncated_support: bool) -> None:
+    if role not in sampling:
+        raise LearnerError(f"no sampling settings for role {role!r}; there are some for {sorted(sampling)}")
+    settings = sampling[role]
+    if settings.greedy:
+        raise LearnerError(
+            f"role {role!r} was sampled greedily (temperature 0): its tokens have no log-probability to train on; set "
+            "a temperature above 0, or leave the role out of train_roles"
+        )
+    if settings.truncates_support and not allow_truncated_support:
+        raise LearnerError(
+            f"role {role!r} was sampled with top_p={settings.top_p:g}, top_k={settings.top_k}: the sampled "
+            "log-probabilities are renormalised over the tokens kept, the learner's are over the whole vocabulary, so "
+            "ratios start away from 1; set top_p=1 and top_k=0 for training, or allow_truncated_support=true"
+        )
+
+
+@dataclass(slots=True)
+class _Sequence:
+    """A sample in the making."""
+
+    first: Turn
+    token_ids: list[int]
+    logprobs: list[float]
+    spans: list[Span] = field(default_factory=list)
+
+    @classmethod
+    def begin(cls, turn: Turn) -> _Sequence:
+        if not turn.prompt_ids:
+            raise LearnerError(f"turn {turn.id!r} of {turn.key} has an empty prompt; its first token has no condition")
+        return cls(first=turn, token_ids=[], logprobs=[])
+
+    def extends(self, turn: Turn) -> bool:
+        size = len(self.token_ids)
+        return len(turn.prompt_ids) >= size and list(turn.prompt_ids[:size]) == self.token_ids
+
+    def append(self, turn: Turn, advantage: float) -> None:
+        new = turn.prompt_ids[len(self.token_ids) :]
+        self.token_ids += new
+        self.logprobs += [0.0] * len(new)
+        start = len(self.token_ids)
+        self.token_ids += turn.completion.token_ids
+        self.logprobs += turn.completion.logprobs
+        span = Span(
+            turn_id=turn.id,
+            start=start,
+            stop=len(self.token_ids),
+            advantage=advantage,
+            version=turn.completion.version,
+        )
+        self.spans.append(span)
+
+    def sample(self, episode_id: str, temperature: float) -> Sample:
+        return Sample(
+            policy=self.first.policy,
+            role=self.first.key.role,
+            copy=self.first.key.copy,
+            token_ids=tuple(self.token_ids),
+            logprobs=tuple(self.logprobs),
+            spans=tuple(self.spans),
+            temperature=temperature,
+            episode_id=episode_id,
+        )
+
+
+def _sequences(trained: list[tuple[Turn, float]], merge: bool) -> list[_Sequence]:
+    """Lay the turns of one trajectory into as few sequences as exact prefixes allow."""
+    sequences: list[_Sequence] = []
+    for turn, advantage in sorted(trained, key=lambda item: (item[0].key.call, item[0].candidate)):
+        open_ = [sequence for sequence in sequences if sequence.extends(turn)] if merge else []
+        sequence = max(open_, key=lambda s: len(s.token_ids), default=None)
+        if sequence is None:
+            sequence = _Sequence.begin(turn)
+            sequences.append(sequence)
+        sequence.append(turn, advantage)
+    return sequences
