@@ -89,3 +89,34 @@ def resolve_model(model: str) -> str:
     if not HUB_ID.match(model):
         raise ConfigError(f"model {model!r} is no folder and no hub id; wanted a path, 'owner/name' or 'builtin:tiny'")
     return model
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LocalSettings:
+    """How the local engine runs. `mode="processes"` starts `workers` processes of `threads_per_worker` threads, each
+    with a copy of all weights; `"inline"` runs in a thread of this process. Limits are per worker and base model.
+
+    `deterministic`: one list of requests is one wave, split over the workers by a rule that depends on the list alone,
+    and nothing joins it: the same list under the same weights gives the same completions bit for bit. Otherwise a
+    request joins the running batch at the next token.
+    """
+
+    mode: Literal["processes", "inline"] = "processes"
+    workers: int = 2
+    threads_per_worker: int = 1
+    deterministic: bool = False
+    max_batch_rows: int = 256
+    max_batch_tokens: int = 1 << 17  # rows times columns in the key-value cache
+    prefill_tokens: int = 1 << 13  # rows times columns run through the model at once when requests join
+    fast: bool = True  # the quick forward pass where a model has one; False: always the model's own
+
+    def __post_init__(self) -> None:
+        if self.mode not in ("processes", "inline"):
+            raise ConfigError(f"engine.mode is {self.mode!r}; wanted 'processes' or 'inline'")
+        for name in ("workers", "threads_per_worker", "max_batch_rows", "max_batch_tokens", "prefill_tokens"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"engine.{name} is {getattr(self, name)}; it must be at least 1")
+
+    @property
+    def num_workers(self) -> int:
+        return self.workers if self.mode == "processes" else 1
