@@ -241,7 +241,7 @@ class _Slot(threading.Thread):
         if self._worker is not None:
             if self._worker.alive:
                 return self._worker
-            known = [name for name, error in self._worker.loaded.items() if not error]
+            known = [name for name, refusal in self._worker.loaded.items() if not refusal]
             self._worker.kill()
             self._pool._count(replaced=1)
         self._worker = WorkerProcess(memory_mib=self._pool.memory_mib)
@@ -259,8 +259,8 @@ class _Slot(threading.Thread):
             return failed(str(error))
         doing, limit = f"loading grader {job.grader!r}", self._pool.start_deadline_s
         try:
-            if error := worker.load(job.grader, limit):
-                return failed(error)
+            if refusal := worker.load(job.grader, limit):
+                return failed(refusal)
             if job.answer is None:
                 return Grade(status=GradeStatus.RIGHT, score=1.0)
             doing, limit = f"grading with {job.grader!r}", self._pool.deadline_s

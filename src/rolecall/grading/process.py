@@ -15,7 +15,7 @@ from contextlib import suppress
 from typing import Any
 
 from rolecall.errors import ConfigError, GraderError, boundary
-from rolecall.grading.wire import MAX_REPLY_BYTES, WorkerGone, receive, send
+from rolecall.grading.wire import MAX_REPLY_BYTES, receive, send
 from rolecall.records import Grade, GradeStatus
 
 MAX_STDERR_BYTES = 1 << 20

@@ -1,0 +1,23 @@
+"""Sources of tasks, and the disjoint splits that a run trains and is measured on."""
+
+from rolecall.tasks.base import TaskSet, TaskSource, TaskSplits
+from rolecall.tasks.hub import Hub
+from rolecall.tasks.jsonl import Jsonl
+from rolecall.tasks.procedural import ReasoningGym
+from rolecall.tasks.splits import SplitRule, load_tasks
+from rolecall.tasks.stream import TaskStream
+
+TASK_SOURCES: dict[str, type[TaskSource]] = {"reasoning_gym": ReasoningGym, "jsonl": Jsonl, "hub": Hub}
+
+__all__ = [
+    "TASK_SOURCES",
+    "Hub",
+    "Jsonl",
+    "ReasoningGym",
+    "SplitRule",
+    "TaskSet",
+    "TaskSource",
+    "TaskSplits",
+    "TaskStream",
+    "load_tasks",
+]
