@@ -1,0 +1,192 @@
+"""The proof that the engine samples from the trained weights: a canary at the start, a probe after each publish."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from rolecall.engines.base import Engine
+from rolecall.errors import ParityError
+from rolecall.learner.learner import Learner
+from rolecall.policies.build import Policy
+from rolecall.policies.canary import CANARY_VERSION, Perturbation
+from rolecall.policies.publish import Publisher
+
+Sequences = Sequence[tuple[Sequence[int], Sequence[int]]]
+Scores = list[list[float]]
+
+BOUNDS = {"float32": 1e-4, "bfloat16": 0.25}
+"""Largest difference of a log-probability between engine and learner, by the coarser of their two dtypes."""
+
+NOISE_FLOOR = {"float32": 2e-6, "bfloat16": 2e-2}
+"""The least that counts as noise of a log-probability, however well the two agreed at the start."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ParityReport:
+    """`max_abs_diff`: of log-probabilities, engine against learner, over the fixed prompts. `visible`: tokens at which
+    the new weights differ from the old by more than noise. `blind`: groups whose change the prompts cannot show."""
+
+    max_abs_diff: float
+    visible: int = 0
+    blind: tuple[str, ...] = ()
+
+
+class Parity:
+    """Compares log-probabilities of fixed sequences, `(prompt ids, completion ids)`, at a fixed temperature."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        publisher: Publisher,
+        policies: Mapping[str, Policy],
+        sequences: Sequences,
+        *,
+        temperature: float = 1.0,
+        bounds: Mapping[str, float] = BOUNDS,
+        seed: int = 0,
+    ) -> None:
+        self.engine = engine
+        self.publisher = publisher
+        self.policies = policies
+        self.sequences = sequences
+        self.temperature = temperature
+        self.bounds = bounds
+        self.seed = seed
+        self._old: dict[str, Scores] = {}  # the learner's scores when the engine was last seen to follow a change
+        self._noise: dict[str, float] = {}
+
+    async def canary(self) -> dict[str, ParityReport]:
+        """Publish a large change of each trained policy in turn, see the engine follow it in every group of tensors and
+        leave the other policies alone, and publish the real weights back. `ParityError` otherwise."""
+        await self.publisher.start()
+        reports: dict[str, ParityReport] = {}
+        for name, policy in self.policies.items():
+            if policy.learner is not None:
+                reports[name] = await self._canary(policy, policy.learner)
+        return reports
+
+    async def probe(self, policy: Policy) -> ParityReport:
+        """Engine against learner on the weights just published. `ParityError` when they differ by more than the bound,
+        or when the engine is nearer to the old weights wherever the two differ by more than noise."""
+        learner = policy.learner
+        if learner is None:
+            return ParityReport(max_abs_diff=0.0)
+        new, seen = self._learner(learner), await self._engine(policy.name)
+        difference, bound = max_difference(seen, new), self._bound(policy)
+        noise = self._noise.setdefault(policy.name, self._noise_of(policy, difference))
+        old = self._old.setdefault(policy.name, new)
+        visible = wrong = 0
+        for s, n, o in zip(flat(seen), flat(new), flat(old), strict=True):
+            if abs(n - o) > noise:
+                visible += 1
+                wrong += abs(s - n) >= abs(s - o)
+        if wrong:
+            raise ParityError(
+                f"policy {policy.name!r} version {policy.version}: at {wrong} of {visible} tokens where new and old "
+                f"weights differ by more than {noise:.1e}, the engine is nearer to the old; its largest difference "
+                f"from the new is {difference:.2e}. The engine did not load what was published"
+            )
+        if not difference <= bound:
+            raise ParityError(
+                f"policy {policy.name!r} version {policy.version}: engine and learner log-probabilities differ by "
+                f"{difference:.2e}, wanted at most {bound:.0e}. The engine does not sample from the published weights"
+            )
+        if visible:
+            self._old[policy.name] = new
+        return ParityReport(max_abs_diff=difference, visible=visible)
+
+    async def _canary(self, policy: Policy, learner: Learner) -> ParityReport:
+        name, bound = policy.name, self._bound(policy)
+        real = self._learner(learner)
+        before = {other: await self._engine(other) for other in self.policies if other != name}
+        change = Perturbation(learner, self.seed)
+        with change.applied():
+            wanted = self._learner(learner)
+            await self.engine.load(name, CANARY_VERSION, learner.module.export())
+        seen = await self._engine(name)
+        without: dict[str, Scores] = {}
+        for group in change.groups:
+            with change.applied(without=(group,)):
+                without[group] = self._learner(learner)
+        for other, scores in before.items():
+            if (moved := max_difference(await self._engine(other), scores)) > bound:
+                raise ParityError(f"loading policy {name!r} changed policy {other!r} in the engine, by {moved:.2e}")
+        if not relative_difference(seen, wanted) <= bound:
+            raise ParityError(self._diagnosis(name, seen, wanted, real, without, bound))
+        await self.publisher.send(policy, policy.version)
+        seen = await self._engine(name)
+        difference = max_difference(seen, real)
+        if not difference <= bound:
+            raise ParityError(
+                f"policy {name!r}: after a canary and the real weights again, engine and learner log-probabilities "
+                f"differ by {difference:.2e}, wanted at most {bound:.0e}"
+            )
+        self._old[name] = real
+        self._noise[name] = self._noise_of(policy, difference)
+        blind = tuple(group for group, scores in without.items() if relative_difference(scores, wanted) <= 4 * bound)
+        return ParityReport(max_abs_diff=difference, visible=len(flat(real)), blind=blind)
+
+    def _diagnosis(
+        self, name: str, seen: Scores, wanted: Scores, real: Scores, without: Mapping[str, Scores], bound: float
+    ) -> str:
+        """What the engine did instead of loading the canary, as far as the scores tell."""
+        text = (
+            f"policy {name!r}: the engine does not follow a large change of the weights; log-probabilities differ by "
+            f"{max_difference(seen, wanted):.2e}, wanted at most {bound:.0e}"
+        )
+        if relative_difference(seen, real) <= bound:
+            return f"{text}. It still has the weights from before: its load() does nothing for this policy"
+        stale = [group for group, scores in without.items() if relative_difference(seen, scores) <= bound]
+        if stale:
+            return f"{text}. It kept the old tensors of the group {stale[0]!r}"
+        return f"{text}. It loaded other weights, or into another policy"
+
+    def _learner(self, learner: Learner) -> Scores:
+        return learner.score(self.sequences, self.temperature)
+
+    async def _engine(self, name: str) -> Scores:
+        return await self.engine.score(name, self.sequences, self.temperature)
+
+    def _bound(self, policy: Policy) -> float:
+        return self.bounds[self._dtype(policy)]
+
+    def _noise_of(self, policy: Policy, difference: float) -> float:
+        return 8 * max(difference, NOISE_FLOOR[self._dtype(policy)])
+
+    def _dtype(self, policy: Policy) -> str:
+        assert policy.learner is not None
+        coarse = policy.spec.dtype != "float32" or policy.learner.config.precision != "float32"
+        return "bfloat16" if coarse else "float32"
+
+
+def probe_sequences(
+    vocab_size: int, num: int = 4, length: int = 16, seed: int = 0
+) -> list[tuple[list[int], list[int]]]:
+    """Fixed sequences of random tokens, half prompt and half completion, of unequal lengths."""
+    draw = random.Random(seed)
+    return [
+        (
+            [draw.randrange(vocab_size) for _ in range(length // 2 + i)],
+            [draw.randrange(vocab_size) for _ in range(length)],
+        )
+        for i in range(num)
+    ]
+
+
+def flat(scores: Scores) -> list[float]:
+    return [value for row in scores for value in row]
+
+
+def max_difference(left: Scores, right: Scores) -> float:
+    """The largest |left - right|; inf when a value is not finite, so that it can never pass for small."""
+    differences = [abs(a - b) for a, b in zip(flat(left), flat(right), strict=True)]
+    return max((d if d == d else float("inf") for d in differences), default=0.0)
+
+
+def relative_difference(left: Scores, right: Scores) -> float:
+    """The largest |left - right| / max(1, |right|): large changes make large log-probabilities, and larger rounding."""
+    pairs = zip(flat(left), flat(right), strict=True)
+    differences = [abs(a - b) / max(1.0, abs(b)) for a, b in pairs]
+    return max((d if d == d else float("inf") for d in differences), default=0.0)
