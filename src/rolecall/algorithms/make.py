@@ -13,7 +13,7 @@ from rolecall.algorithms.loss import Loss
 from rolecall.algorithms.named import agent_grpo, dr_mas, mas_grpo, rae, workflow_grpo
 from rolecall.credit import ESTIMATORS
 from rolecall.credit.units import Grouping
-from rolecall.errors import ConfigError, nearest
+from rolecall.errors import ConfigError, boundary, nearest
 from rolecall.registry import coerce, load_named
 from rolecall.rewards import REWARDS
 
@@ -34,7 +34,7 @@ def make_algorithm(name: str, overrides: Mapping[str, Any] | None = None) -> Alg
     """The algorithm that `name` names, with `overrides` in the place of its own choices.
 
     `name`: one of `ALGORITHMS`, or `module:Name` of a function that returns an `Algorithm`, or of an `Algorithm`.
-    `overrides`: first the parameters of that function; then `n`, `alone`, `unit`, `peers`, `reduce`, `merge_copies`;
+    `overrides`: parameters that are that function's own; and `n`, `alone`, `unit`, `peers`, `reduce`, `merge_copies`;
     `reward` and `estimator`, a name, a table with a `name` and knobs, or the object itself; `loss`, a table of fields.
     """
     given = dict(overrides or {})
@@ -74,20 +74,23 @@ def _factory(name: str) -> Callable[..., Algorithm] | Algorithm:
         raise ConfigError(
             f"algorithm {name!r}: module {module_name} has no {attribute!r}{nearest(attribute, vars(module))}"
         )
-    if isinstance(found, Algorithm) or callable(found):
-        return found  # type: ignore[no-any-return]
+    if isinstance(found, Algorithm) or inspect.isfunction(found):
+        return found
     raise ConfigError(
         f"algorithm {name!r} is {type(found).__name__} {found!r}; wanted an `Algorithm`, or a function that returns one"
     )
 
 
 def _parameters(factory: Callable[..., Algorithm]) -> list[str]:
-    return [name for name, p in inspect.signature(factory).parameters.items() if p.kind is not p.VAR_KEYWORD]
+    """The parameters that are the factory's own; those that are overrides anyway are applied to what it returns."""
+    parameters = inspect.signature(factory).parameters.items()
+    return [name for name, p in parameters if p.kind is not p.VAR_KEYWORD and name not in OVERRIDES]
 
 
 def _call(name: str, factory: Callable[..., Algorithm], given: dict[str, Any], own: list[str]) -> Algorithm:
     """Call the factory with the overrides that are its own parameters, which leave `given`."""
-    algorithm = factory(**{key: given.pop(key) for key in own if key in given})
+    with boundary(ConfigError, f"algorithm {name!r}"):
+        algorithm = factory(**{key: given.pop(key) for key in own if key in given})
     if not isinstance(algorithm, Algorithm):
         raise ConfigError(
             f"algorithm {name!r} returned {type(algorithm).__name__} {algorithm!r}; wanted an `Algorithm`"
