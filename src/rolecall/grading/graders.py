@@ -99,7 +99,9 @@ def load_grader(name: str) -> Grader:
         raise GraderError(f"{error}\n{''.join(traceback.format_exception(error.__cause__))}") from error
     for part in attribute.split("."):
         if not hasattr(found, part):
-            raise GraderError(f"grader {name!r}: {found!r} has no {part!r}{nearest(part, dir(found))}")
+            raise GraderError(
+                f"grader {name!r}: {getattr(found, '__name__', found)} has no {part!r}{nearest(part, dir(found))}"
+            )
         found = getattr(found, part)
     if not callable(found):
         raise GraderError(f"grader {name!r} is {found!r}; wanted a function (answer, task) -> Grade, bool or score")

@@ -1,0 +1,355 @@
+"""The pool of grader processes: deadlines, deaths, failures as a class of their own, any thread, any loop."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import textwrap
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rolecall.errors import ConfigError, GraderError
+from rolecall.grading import GraderPool, grade_episodes, grade_episodes_async
+from rolecall.records import (
+    Claim,
+    ClaimKind,
+    Completion,
+    Episode,
+    Grade,
+    GradeStatus,
+    Key,
+    Outcome,
+    OutcomeClass,
+    Stop,
+    Task,
+    Turn,
+)
+
+DEADLINE_S = 1.0
+
+# Not one of these ends by itself within the deadline; the first two are the classic ones.
+HANGS = ["9^{9^{9}}", "10000000!", r"9^{9^{9^{9}}}"]
+
+
+def make_task(answer: str | None = "5", grader: str = "math", **metadata: Any) -> Task:
+    return Task(id=f"t:{answer}", question="What is it?", answer=answer, grader=grader, metadata=metadata)
+
+
+@pytest.fixture(scope="module")
+def pool() -> Iterator[GraderPool]:
+    with GraderPool(workers=2, deadline_s=DEADLINE_S) as pool:
+        pool.start(["math"])
+        yield pool
+
+
+@pytest.fixture
+def grader_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str], None]:
+    """Writes a module that workers started from now on can import."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+    def write(name: str, code: str) -> None:
+        (tmp_path / f"{name}.py").write_text(textwrap.dedent(code))
+
+    return write
+
+
+def wait_for(condition: Callable[[], bool], seconds: float = 20.0) -> bool:
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if condition():
+            return True
+        time.sleep(0.05)
+    return False
+
+
+def is_gone(pid: int) -> bool:
+    return not Path(f"/proc/{pid}").exists() if Path("/proc").exists() else _no_process(pid)
+
+
+def _no_process(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    return False
+
+
+def test_answers_are_graded_in_order_plain_or_not(pool: GraderPool) -> None:
+    answers = ["x+1", "5", None, r"\frac{10}{2}", "1+x", "17", "2+3", ""]
+    references = ["1+x", "5", "5", "5", "x+1", "7", "5", "5"]
+    grades = pool.grade([(a, make_task(r)) for a, r in zip(answers, references, strict=True)])
+    assert [g.right for g in grades] == [True, True, False, True, True, False, True, False]
+    assert grades[2] == Grade(status=GradeStatus.WRONG, score=0.0, detail="no answer")
+
+
+def test_a_hung_grader_is_killed_within_the_limit_and_the_pool_keeps_its_size(pool: GraderPool) -> None:
+    before, replaced = set(pool.pids), pool.stats.replaced
+    started = time.monotonic()
+    grades = pool.grade([(answer, make_task("5")) for answer in HANGS[:2]])
+    took = time.monotonic() - started
+    assert [g.status for g in grades] == [GradeStatus.FAILED] * 2
+    assert all(g.score is None and "deadline" in g.detail for g in grades)
+    assert took < DEADLINE_S + 10
+    assert wait_for(lambda: len(pool.pids) == 2 and pool.stats.replaced == replaced + 2)
+    assert not before & set(pool.pids)
+    assert all(is_gone(pid) for pid in before)  # no zombie is left either
+    assert pool.grade([("1+x", make_task("x+1"))])[0].right
+
+
+def test_the_deadline_of_one_answer_does_not_delay_the_grades_of_others(pool: GraderPool) -> None:
+    grades = pool.grade([(HANGS[2], make_task("5"))] + [(f"x+{n}", make_task(f"{n}+x")) for n in range(10)])
+    assert grades[0].status is GradeStatus.FAILED
+    assert all(g.right for g in grades[1:])
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "9**9**9",
+        "x" * 5_000_000,
+        "{" * 40 + "(" * 9,
+        "}" * 5_000,
+        r"\frac{" * 10_000 + "1" + "}{2}" * 10_000,
+        "\x00\x07\x1b]0;title\x07\ud800",
+        "__import__('os').system('exit 1')",
+        "$" * 5_000,
+        r"\sum_{n=1}^{10^{12}} n^{n}",
+    ],
+    ids=lambda answer: repr(answer[:12]),
+)
+def test_hostile_answers_come_back_within_the_deadline_and_never_right(pool: GraderPool, answer: str) -> None:
+    started = time.monotonic()
+    (grade,) = pool.grade([(answer, make_task("5"))])
+    assert time.monotonic() - started < DEADLINE_S + 8
+    assert not grade.right
+
+
+def test_a_right_answer_scores_one_when_graded_inside_a_thread(pool: GraderPool) -> None:
+    """Limits made of signals raise off the main thread; when that is swallowed every reward is 0."""
+    grades: list[Grade] = []
+    thread = threading.Thread(target=lambda: grades.extend(pool.grade([(r"\sqrt{16}+1", make_task("5"))])))
+    thread.start()
+    thread.join(30)
+    assert grades[0].score == 1.0
+
+
+def test_the_event_loop_goes_on_while_answers_are_graded(pool: GraderPool) -> None:
+    async def main() -> tuple[list[Grade], int]:
+        ticks = 0
+
+        async def tick() -> None:
+            nonlocal ticks
+            while True:
+                await asyncio.sleep(0.01)
+                ticks += 1
+
+        ticker = asyncio.create_task(tick())
+        grades = await pool.grade_many([(HANGS[1], make_task("6")), ("x+2", make_task("2+x"))])
+        ticker.cancel()
+        return grades, ticks
+
+    grades, ticks = asyncio.run(main())
+    assert [g.status for g in grades] == [GradeStatus.FAILED, GradeStatus.RIGHT]
+    assert ticks > 20
+
+
+def test_a_waiter_that_is_cancelled_takes_no_grade_from_another(pool: GraderPool) -> None:
+    async def main() -> Grade:
+        pair = (r"\sqrt{49}+x", make_task("x+7"))
+        first = asyncio.create_task(pool.grade_many([pair]))
+        second = asyncio.create_task(pool.grade_many([pair]))
+        await asyncio.sleep(0)
+        first.cancel()
+        return (await second)[0]
+
+    assert asyncio.run(main()).right
+
+
+def test_one_answer_is_graded_once_and_failures_are_tried_again(pool: GraderPool) -> None:
+    pair = ("x+31", make_task("31+x"))
+    pool.grade([pair, pair])
+    cached = pool.stats.cached
+    assert pool.grade([pair])[0].right
+    assert pool.stats.cached == cached + 1
+    failed = pool.stats.failed
+    for _ in range(2):
+        pool.grade([(HANGS[1], make_task("32"))])
+    assert pool.stats.failed == failed + 2
+
+
+def test_a_worker_that_dies_while_idle_is_replaced(pool: GraderPool) -> None:
+    assert wait_for(lambda: len(pool.pids) == 2)
+    victim = pool.pids[0]
+    os.kill(victim, signal.SIGKILL)
+    assert wait_for(lambda: len(pool.pids) == 2 and victim not in pool.pids)
+
+
+def test_what_a_grader_raises_prints_returns_or_dies_of_is_a_failed_grade(
+    grader_module: Callable[[str, str], None],
+) -> None:
+    grader_module(
+        "odd_graders",
+        """
+        import os, sys
+        from rolecall.records import Grade, GradeStatus
+        def raises(answer, task): raise KeyError("no such thing")
+        def exits(answer, task): sys.exit(3)
+        def aborts(answer, task): os.abort()
+        def nothing(answer, task): return None
+        def beyond(answer, task): return 2.0
+        def eats(answer, task): return "x" * 10**12
+        def prints(answer, task): print(answer * 10); os.write(1, b"{}"); return answer == task.answer
+        def partial(answer, task): return 0.25
+        def whole(answer, task): return Grade(status=GradeStatus.RIGHT, score=1.0, detail=str(task.metadata["n"]))
+        """,
+    )
+    names = ["raises", "exits", "aborts", "nothing", "beyond", "eats", "prints", "partial", "whole"]
+    with GraderPool(workers=1, deadline_s=5.0) as pool:
+        grades = dict(
+            zip(names, pool.grade([("5", make_task("5", f"odd_graders:{name}", n=7)) for name in names]), strict=True)
+        )
+        assert wait_for(lambda: len(pool.pids) == 1)
+    for name in names[:6]:
+        assert grades[name].status is GradeStatus.FAILED, name
+        assert grades[name].score is None
+    assert "KeyError" in grades["raises"].detail
+    assert "exit code 3" in grades["exits"].detail
+    assert "MemoryError" in grades["eats"].detail
+    assert grades["prints"].right
+    assert grades["partial"] == Grade(status=GradeStatus.WRONG, score=0.25)
+    assert grades["whole"] == Grade(status=GradeStatus.RIGHT, score=1.0, detail="7")
+
+
+def test_children_of_a_hung_grader_are_killed_with_it(
+    grader_module: Callable[[str, str], None], tmp_path: Path
+) -> None:
+    grader_module(
+        "spawning_grader",
+        f"""
+        import subprocess, time
+        def spawn(answer, task):
+            child = subprocess.Popen(["sleep", "300"])
+            open({str(tmp_path / "pid")!r}, "w").write(str(child.pid))
+            time.sleep(300)
+        """,
+    )
+    with GraderPool(workers=1, deadline_s=1.0) as pool:
+        (grade,) = pool.grade([("5", make_task("5", "spawning_grader:spawn"))])
+    assert grade.status is GradeStatus.FAILED
+    child = int((tmp_path / "pid").read_text())
+    assert wait_for(lambda: is_gone(child) or "Z" in Path(f"/proc/{child}/stat").read_text().split()[2])
+
+
+def test_a_grader_that_does_not_import_stops_the_start_with_its_real_traceback(
+    grader_module: Callable[[str, str], None],
+) -> None:
+    grader_module("broken_grader", "import json\nfrom json import nothing_of_that_name\n")
+    with GraderPool() as pool:
+        with pytest.raises(GraderError) as caught:
+            pool.start(["math", "broken_grader:grade"])
+        assert "broken_grader.py" in str(caught.value)
+        assert "nothing_of_that_name" in str(caught.value)
+        (grade,) = pool.grade([("5", make_task("5", "broken_grader:grade"))])
+        assert grade.status is GradeStatus.FAILED
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [("mth", "did you mean 'math'"), ("json:JSONDecod", "did you mean 'JSONDecode"), ("json:__doc__", "wanted")],
+)
+def test_a_grader_that_does_not_exist_is_named_with_the_nearest_one(pool: GraderPool, name: str, words: str) -> None:
+    with pytest.raises(GraderError, match=words):
+        pool.start([name])
+
+
+def test_a_task_without_an_answer_under_the_math_grader_fails_and_is_not_wrong(pool: GraderPool) -> None:
+    (grade,) = pool.grade([("5", make_task(None))])
+    assert grade.status is GradeStatus.FAILED
+    assert "has no answer" in grade.detail
+
+
+def test_metadata_that_cannot_travel_to_a_worker_fails_with_the_task_named(pool: GraderPool) -> None:
+    task = Task(id="t:1", question="q", answer="5", grader="reasoning_gym", metadata={"f": lambda: 1})
+    (grade,) = pool.grade([("5", task)])
+    assert grade.status is GradeStatus.FAILED
+    assert "t:1" in grade.detail
+
+
+def test_a_closed_pool_fails_its_answers_and_leaves_no_process() -> None:
+    pool = GraderPool(workers=1, deadline_s=60.0)
+    pool.start(["math"])
+    pids = pool.pids
+    grades: list[Grade] = []
+    waiting = threading.Thread(target=lambda: grades.extend(pool.grade([(a, make_task("5")) for a in HANGS])))
+    waiting.start()
+    time.sleep(0.5)
+    pool.close()
+    waiting.join(20)
+    assert [g.status for g in grades] == [GradeStatus.FAILED] * 3
+    assert all("closed" in g.detail for g in grades)
+    assert wait_for(lambda: all(is_gone(pid) for pid in pids))
+    assert pool.grade([("x", make_task("x+0"))])[0].status is GradeStatus.FAILED
+
+
+def test_plain_answers_start_no_process() -> None:
+    with GraderPool() as pool:
+        assert pool.grade([("7", make_task("7"))])[0].right
+        assert pool.pids == []
+
+
+@pytest.mark.parametrize("settings", [{"workers": 0}, {"deadline_s": 0.0}, {"memory_mib": -1}])
+def test_settings_that_cannot_be_are_refused(settings: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match=next(iter(settings))):
+        GraderPool(**settings)
+
+
+def make_turn(turn_id: str, claim: Claim | None) -> Turn:
+    return Turn(
+        id=turn_id,
+        key=Key("solver", 0, 0),
+        policy="p",
+        messages=(),
+        prompt_ids=(1,),
+        completion=Completion(token_ids=(2,), logprobs=(-0.1,), versions=(0,), stop=Stop.EOS),
+        text="",
+        claim=claim,
+    )
+
+
+def make_episode(task: Task, answer: str | None, claims: dict[str, Claim | None]) -> Episode:
+    return Episode(
+        id=f"e:{task.id}",
+        task=task,
+        index=0,
+        turns=tuple(make_turn(turn_id, claim) for turn_id, claim in claims.items()),
+        outcome=Outcome(answer=answer),
+        outcome_class=OutcomeClass.OK,
+    )
+
+
+def test_an_episode_gets_a_grade_for_its_answer_and_for_each_turn_that_claims_one(pool: GraderPool) -> None:
+    right, wrong, none = (Claim(kind=ClaimKind.ANSWER, value=value) for value in ("5", "6", None))
+    verdict = Claim(kind=ClaimKind.VERDICT, value="correct")
+    claims = {"a": right, "b": verdict, "c": wrong, "d": none, "e": None}
+    episode = make_episode(make_task("5"), "6", claims)
+    lost = Episode(id="lost", task=make_task("5"), index=1, turns=(), outcome=None, outcome_class=OutcomeClass.ERROR)
+    asked = pool.stats.asked
+    graded, without = grade_episodes([episode, lost], pool)
+    assert pool.stats.asked == asked + 3  # "5", "6" and no answer, once each
+    assert graded.episode is episode
+    assert graded.team.status is GradeStatus.WRONG
+    assert {turn: grade.right for turn, grade in graded.answers.items()} == {"a": True, "c": False, "d": False}
+    assert graded.answers["d"].detail == without.team.detail == "no answer"
+    assert asyncio.run(grade_episodes_async([episode, lost], pool)) == [graded, without]
+
+
+def test_two_tasks_with_the_same_text_and_other_answers_are_graded_apart(pool: GraderPool) -> None:
+    tasks = [Task(id=f"t:{n}", question="Same text", answer=str(n)) for n in (5, 6)]
+    graded = grade_episodes([make_episode(task, "5", {}) for task in tasks], pool)
+    assert [g.team.right for g in graded] == [True, False]
