@@ -212,6 +212,11 @@ class OutcomeClass(StrEnum):
     ERROR = "error"  # the workflow, an effect or the engine raised
     TIMEOUT = "timeout"  # a deadline passed
 
+    @property
+    def failed(self) -> bool:
+        """Whether the episode came to no valid end; a truncated one did."""
+        return self not in (OutcomeClass.OK, OutcomeClass.TRUNCATED)
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Failure:

@@ -30,7 +30,7 @@ from rolecall.records import (
     Task,
     Turn,
 )
-from rolecall.rewards.base import FAILED_CLASSES, RewardFunction
+from rolecall.rewards.base import RewardFunction
 
 RIGHT = Grade(status=GradeStatus.RIGHT, score=1.0)
 WRONG = Grade(status=GradeStatus.WRONG, score=0.0)
@@ -101,15 +101,14 @@ def made_episode(
             parent=turns[-1].id if turns else None,
         )
         turns.append(turn)
-    bad = outcome_class in FAILED_CLASSES
     episode = Episode(
         id=episode_id,
         task=Task(id=task, question=question or f"question {task}", answer="42"),
         index=index,
         turns=tuple(turns),
-        outcome=None if bad else Outcome(answer=said[-1].value if said else None),
+        outcome=None if outcome_class.failed else Outcome(answer=said[-1].value if said else None),
         outcome_class=outcome_class,
-        failure=Failure(kind="workflow", where="workflow", detail="made up") if bad else None,
+        failure=Failure(kind="workflow", where="workflow", detail="made up") if outcome_class.failed else None,
     )
     return GradedEpisode(episode=episode, team=team, answers=answers)
 

@@ -75,6 +75,13 @@ def test_each_policy_is_looked_at_by_itself():
     )
 
 
+def test_policies_that_are_not_trained_can_be_left_out():
+    step = [made_episode(solution(False), index=i) for i in range(3)]
+    result = make_algorithm("dr_mas").advantages(step)
+    assert len(diagnose(result, step, ["shared"])) == 1
+    assert diagnose(result, step, ["other"]) == []
+
+
 def test_a_step_without_episodes_or_turns_says_so():
     assert "no episodes" in words("mas_grpo", [])[0]
     empty = [made_episode(index=i, team=WRONG, outcome_class=OutcomeClass.TIMEOUT) for i in range(2)]

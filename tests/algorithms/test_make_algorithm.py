@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import types
+from dataclasses import dataclass
 
 import pytest
 
@@ -11,6 +12,7 @@ from rolecall.algorithms import ALGORITHMS, Algorithm, Loss, make_algorithm
 from rolecall.credit import Grouping, LeaveOneOut, Mean, MeanStd, RunningMean
 from rolecall.errors import ConfigError
 from rolecall.rewards import AgentSpecific, Mixed, TeamOutcome
+from rolecall.rollout.samplers import EpisodePlan
 
 
 @pytest.fixture
@@ -88,6 +90,24 @@ def test_a_reward_table_reaches_its_knobs_and_an_object_is_taken_as_it_is():
 def test_an_override_that_nothing_reads_is_an_error_that_names_the_nearest(overrides, message):
     with pytest.raises(ConfigError, match=message):
         make_algorithm("dr_mas", overrides)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OneTree:
+    """A sampler that does not draw n episodes a task."""
+
+    denominator = "calls"
+
+    def plans(self, tasks):
+        return tuple(EpisodePlan(task=task, index=0) for task in tasks)
+
+
+@pytest.mark.usefixtures("user_module")
+def test_n_is_refused_where_the_sampler_has_no_such_knob():
+    sys.modules["my_algorithms"].tree = lambda: Algorithm(name="tree", sampler=OneTree())
+    assert make_algorithm("my_algorithms:tree").sampler == OneTree()
+    with pytest.raises(ConfigError, match="draws by OneTree, which has no n; leave n out"):
+        make_algorithm("my_algorithms:tree", {"n": 4})
 
 
 def test_an_unknown_algorithm_names_the_nearest_one():

@@ -108,6 +108,22 @@ def test_other_peers_for_verdicts_are_an_override_away():
     assert result.counts.alone == 0
 
 
+def test_votes_on_one_prompt_are_peers_within_a_single_episode():
+    votes = [solution(copy == 1, "voter", copy=copy) for copy in range(3)]
+    made = make_algorithm("agent_grpo", {"peers": "prompt", "n": 1, "estimator": "leave_one_out"})
+    result, advantages = earned(made, [made_episode(*votes, solution(True, "aggregator", prompt_ids=(5,)))])
+    assert advantages == {"t/0/0": -0.5, "t/0/1": 1.0, "t/0/2": -0.5, "t/0/3": 0.0}
+    assert (result.counts.groups, result.counts.alone) == (1, 1)
+
+
+def test_whole_episodes_share_one_running_mean_whichever_roles_acted():
+    made = make_algorithm("mas_grpo", {"estimator": "running_mean"})
+    alone = made_episode(solution(True), index=0, team=RIGHT)
+    result = made.advantages([alone, made_episode(solution(True), report("correct"), index=1, team=RIGHT)])
+    assert result.advantages == pytest.approx({"t/0/0": 1.0, "t/1/0": 0.95, "t/1/1": 0.95})
+    assert result.state["baselines"] == pytest.approx({"": 0.0975})
+
+
 def test_a_role_that_is_never_called_leaves_no_unit_and_no_error():
     step = [made_episode(solution(index == 0), report("correct"), index=index) for index in range(2)]
     for name in ALGORITHMS:

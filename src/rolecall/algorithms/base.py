@@ -15,7 +15,7 @@ from rolecall.errors import ConfigError
 from rolecall.records import EMPTY, CreditUnit, GradedEpisode
 from rolecall.rewards.base import RewardFunction
 from rolecall.rewards.outcome import TeamOutcome
-from rolecall.rollout.samplers import IndependentEpisodes
+from rolecall.rollout.samplers import IndependentEpisodes, Sampler
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -43,7 +43,7 @@ class Algorithm:
     """
 
     name: str
-    sampler: IndependentEpisodes = field(default_factory=lambda: IndependentEpisodes(n=8))
+    sampler: Sampler = field(default_factory=lambda: IndependentEpisodes(n=8))
     reward: RewardFunction = field(default_factory=TeamOutcome)
     grouping: Grouping = field(default_factory=Grouping)
     estimator: Estimator = field(default_factory=MeanStd)
@@ -54,9 +54,10 @@ class Algorithm:
         check_alone(self.alone)
         if not self.needs_peers or self.alone != "zero" or self.grouping.within_episode:
             return
-        if self.sampler.n < 2 and self.grouping.peers != "role":
+        single = isinstance(self.sampler, IndependentEpisodes) and self.sampler.n < 2
+        if single and self.grouping.peers != "role":
             raise ConfigError(
-                f"algorithm {self.name!r} compares the episodes of a task and n is {self.sampler.n}, so every unit "
+                f"algorithm {self.name!r} compares the episodes of a task and n is 1, so every unit "
                 f"would be alone and nothing would be learned; wanted n = 2 or more, or alone = 'running_mean'"
             )
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from rolecall.algorithms.base import CreditResult
 from rolecall.credit.metrics import mass
 from rolecall.credit.units import Scored
 from rolecall.records import CreditUnit, GradedEpisode, OutcomeClass, Reward, Turn
-from rolecall.rewards.base import failed
 from rolecall.rewards.truth import unparsed
 
 Rewarded = tuple[Scored, Turn, Reward]
@@ -23,10 +22,13 @@ NEXT_MOVES = {
 }
 
 
-def diagnose(result: CreditResult, graded: Sequence[GradedEpisode]) -> list[str]:
+def diagnose(
+    result: CreditResult, graded: Sequence[GradedEpisode], policies: Collection[str] | None = None
+) -> list[str]:
     """Sentences that say why the policy gradient of a policy is 0 in this step; empty when no policy has that trouble.
 
-    Each policy whose turns were called is looked at by itself; the sentences begin with its name.
+    Each policy that was called is looked at by itself, and the sentences begin with its name; `policies` keeps those
+    that are trained (None: all).
     """
     if not graded:
         return ["the step has no episodes: nothing was sampled, or the failure policy dropped every episode"]
@@ -38,6 +40,8 @@ def diagnose(result: CreditResult, graded: Sequence[GradedEpisode]) -> list[str]
             turns.setdefault(turn.policy, {})[turn.id] = (one, turn, one.rewards[turn.id])
     lines: list[str] = []
     for policy, own in sorted(turns.items()):
+        if policies is not None and policy not in policies:
+            continue
         units = [unit for unit in result.units if unit.policy == policy]
         if sum(map(mass, units)) == 0:
             reasons = [*_credit_reasons(units), *_reward_reasons(list(own.values()))]
@@ -86,7 +90,7 @@ def _reward_reasons(rewarded: Sequence[Rewarded]) -> Iterable[str]:
     silent = _silent_parse_failures(rewarded)
     if silent:
         yield silent
-    broken = sum(failed(one.episode) for one, _, _ in rewarded)
+    broken = sum(one.episode.outcome_class.failed for one, _, _ in rewarded)
     if broken and 2 * broken < len(rewarded):
         yield f"{broken} of {len(rewarded)} turns belong to failed episodes"
 

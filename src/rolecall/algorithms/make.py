@@ -16,6 +16,7 @@ from rolecall.credit.units import Grouping
 from rolecall.errors import ConfigError, boundary, nearest
 from rolecall.registry import coerce, load_named
 from rolecall.rewards import REWARDS
+from rolecall.rollout.samplers import IndependentEpisodes
 
 T = TypeVar("T", Grouping, Loss)
 
@@ -46,9 +47,7 @@ def make_algorithm(name: str, overrides: Mapping[str, Any] | None = None) -> Alg
     algorithm = factory if isinstance(factory, Algorithm) else _call(name, factory, given, own)
     changes: dict[str, Any] = {}
     if "n" in given:
-        changes["sampler"] = replace(
-            algorithm.sampler, n=coerce(given.pop("n"), int, f"algorithm {name!r}, setting 'n'")
-        )
+        changes["sampler"] = _with_n(algorithm, coerce(given.pop("n"), int, f"algorithm {name!r}, setting 'n'"))
     if "reward" in given:
         changes["reward"] = _component(given.pop("reward"), REWARDS, "reward")
     if "estimator" in given:
@@ -96,6 +95,15 @@ def _call(name: str, factory: Callable[..., Algorithm], given: dict[str, Any], o
             f"algorithm {name!r} returned {type(algorithm).__name__} {algorithm!r}; wanted an `Algorithm`"
         )
     return algorithm
+
+
+def _with_n(algorithm: Algorithm, n: int) -> IndependentEpisodes:
+    if not isinstance(algorithm.sampler, IndependentEpisodes):
+        raise ConfigError(
+            f"algorithm {algorithm.name!r} draws by {type(algorithm.sampler).__name__}, which has no n; "
+            f"leave n out, and set the knobs of the sampler where the algorithm makes it"
+        )
+    return replace(algorithm.sampler, n=n)
 
 
 def _component(given: Any, table: Mapping[str, Any], kind: str) -> Any:

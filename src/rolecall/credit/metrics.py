@@ -94,9 +94,8 @@ def mass(unit: CreditUnit) -> float:
 
 
 def constant_peers(units: Iterable[CreditUnit]) -> frozenset[str]:
-    """The peers keys whose units (those that have peers) all have the same reward."""
+    """The peers keys whose units all have the same reward."""
     rewards: dict[str, set[float]] = {}
     for unit in units:
-        if not unit.alone:
-            rewards.setdefault(unit.peers, set()).add(unit.reward)
+        rewards.setdefault(unit.peers, set()).add(unit.reward)
     return frozenset(peers for peers, seen in rewards.items() if len(seen) == 1)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from rolecall.errors import ConfigError, nearest
 from rolecall.records import ClaimKind, GradedEpisode, GradeStatus, Reward, Turn, Verdict
-from rolecall.rewards.base import failed, marked
+from rolecall.rewards.base import marked
 from rolecall.rewards.truth import answer_status, chosen_status, judged_status, unparsed, verdict_of
 
 FAILURE_RULES = ("zero", "keep")
@@ -44,7 +44,7 @@ class AgentSpecific:
         return {turn.id: self._reward(graded, turn) for turn in graded.episode.turns}
 
     def _reward(self, graded: GradedEpisode, turn: Turn) -> Reward:
-        if failed(graded.episode) and self.on_failure == "zero":
+        if graded.episode.outcome_class.failed and self.on_failure == "zero":
             return marked("correct", "failed", 0.0)
         if turn.truncated:
             return marked("correct", "truncated", 0.0)

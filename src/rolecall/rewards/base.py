@@ -9,9 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
-from rolecall.records import Episode, GradedEpisode, OutcomeClass, Reward
-
-FAILED_CLASSES = frozenset({OutcomeClass.INVALID, OutcomeClass.ERROR, OutcomeClass.TIMEOUT})
+from rolecall.records import GradedEpisode, Reward
 
 MARKS: Mapping[str, str] = {
     "failed": "the episode failed (invalid, error, timeout)",
@@ -26,11 +24,6 @@ class RewardFunction(Protocol):
     """Gives each turn of the episode, by turn id, its reward; pure, and the same for the same episode."""
 
     def __call__(self, graded: GradedEpisode) -> Mapping[str, Reward]: ...
-
-
-def failed(episode: Episode) -> bool:
-    """Whether the workflow did not come to a valid end; a truncated episode did."""
-    return episode.outcome_class in FAILED_CLASSES
 
 
 def marked(part: str, mark: str, total: float | None, *, team: bool = False) -> Reward:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from rolecall.errors import ConfigError, nearest
 from rolecall.records import GradedEpisode, Reward, Turn
 from rolecall.rewards.agent_specific import AgentSpecific
-from rolecall.rewards.base import MARKS, RewardFunction, failed, marked
+from rolecall.rewards.base import MARKS, RewardFunction, marked
 from rolecall.rewards.outcome import TeamOutcome
 from rolecall.rewards.truth import unparsed
 
@@ -23,7 +23,7 @@ class Format:
 
 
 def _format(graded: GradedEpisode, turn: Turn) -> Reward:
-    if failed(graded.episode):
+    if graded.episode.outcome_class.failed:
         return marked("format", "failed", 0.0)
     if turn.claim is None:
         return marked("format", "unjudged", None)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from rolecall.errors import ConfigError, nearest
 from rolecall.records import GradedEpisode, OutcomeClass, Reward
-from rolecall.rewards.base import failed, marked
+from rolecall.rewards.base import marked
 
 TRUNCATED_RULES = ("zero", "graded")
 
@@ -32,7 +32,7 @@ class TeamOutcome:
         return {turn.id: reward for turn in graded.episode.turns}
 
     def _reward(self, graded: GradedEpisode) -> Reward:
-        if failed(graded.episode):
+        if graded.episode.outcome_class.failed:
             return marked("team", "failed", 0.0, team=True)
         if graded.episode.outcome_class is OutcomeClass.TRUNCATED and self.truncated == "zero":
             return marked("team", "truncated", 0.0, team=True)
