@@ -1,4 +1,4 @@
-"""Small samples, learners on tiny models, and an engine in plain sight, for the tests of learner, policies, dynamics."""
+"""Small samples, learners on tiny models and an engine in plain sight, for tests of learner, policies and dynamics."""
 
 from __future__ import annotations
 
@@ -107,13 +107,19 @@ def make_sample(
         copy=copy,
         token_ids=(*prompt, *completion),
         logprobs=(*((0.0,) * start), *(logprobs or (-2.0,) * len(completion))),
-        spans=(Span(turn_id=f"{episode}{prompt}{completion}", start=start, stop=size, advantage=advantage, version=version),),
+        spans=(
+            Span(
+                turn_id=f"{episode}{prompt}{completion}", start=start, stop=size, advantage=advantage, version=version
+            ),
+        ),
         temperature=temperature,
         episode_id=episode,
     )
 
 
-def random_samples(num: int, *, roles: Sequence[str] = ("solver",), policy: str = "team", seed: int = 0) -> list[Sample]:
+def random_samples(
+    num: int, *, roles: Sequence[str] = ("solver",), policy: str = "team", seed: int = 0
+) -> list[Sample]:
     """Samples of unequal lengths with advantages of both signs, roles in turn."""
     draw = random.Random(seed)
     return [

@@ -56,8 +56,10 @@ def test_role_gradients_add_up_and_untouched_parameters_stay_without_gradient() 
     collected.take("b")
     gram = collected.finish()
     assert gram == [[9.0, 0.0], [0.0, 24.0]]
-    assert first.grad is not None and first.grad.tolist() == [3.0, 4.0]
-    assert second.grad is not None and second.grad.tolist() == [2.0, 2.0]
+    assert first.grad is not None
+    assert first.grad.tolist() == [3.0, 4.0]
+    assert second.grad is not None
+    assert second.grad.tolist() == [2.0, 2.0]
     assert idle.grad is None
 
 
@@ -68,4 +70,5 @@ def test_a_single_role_needs_no_buffer_and_keeps_its_gradient_in_place() -> None
     held = parameter.grad
     collected.take("a")
     assert collected.finish() == [[25.0]]
-    assert parameter.grad is held and not collected.buffers
+    assert parameter.grad is held
+    assert not collected.buffers

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+
 from learner_helpers import (
     VOCAB,
     gradient,
@@ -22,7 +23,6 @@ from learner_helpers import (
     relative_error,
     snapshot,
 )
-
 from rolecall.algorithms.loss import Loss
 from rolecall.errors import LearnerError
 from rolecall.learner.config import LearnerConfig
@@ -101,7 +101,8 @@ def test_role_gradients_add_up_to_the_gradient_of_the_policy(learner: Learner) -
     parts = []
     for role in ROLES:
         muted = [
-            s if s.role == role else replace(s, spans=tuple(replace(x, advantage=0.0) for x in s.spans)) for s in samples
+            s if s.role == role else replace(s, spans=tuple(replace(x, advantage=0.0) for x in s.spans))
+            for s in samples
         ]
         parts.append(gradient(quiet, muted))
     summed = {name: sum(part[name] for part in parts) for name in whole}
@@ -309,7 +310,8 @@ def test_mixed_precision_keeps_float32_weights_and_plain_bfloat16_does_not(tiny_
     for precision, dtype in (("bfloat16", torch.float32), ("bfloat16_plain", torch.bfloat16)):
         learner = with_config(tiny_model, precision=precision)
         report = learner.update(random_samples(4))
-        assert report.steps == 1 and math.isfinite(report.metrics["learner/team/loss"])
+        assert report.steps == 1
+        assert math.isfinite(report.metrics["learner/team/loss"])
         assert {parameter.dtype for parameter in learner.parameters.values()} == {dtype}
         exact = with_config(tiny_model).update(random_samples(4)).metrics["learner/team/entropy"]
         assert report.metrics["learner/team/entropy"] == pytest.approx(exact, abs=0.05)

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 import torch
-from learner_helpers import learner_of, model_spec, random_samples
 
+from learner_helpers import learner_of, model_spec, random_samples
 from rolecall.algorithms.loss import Loss
 from rolecall.errors import ConfigError
 from rolecall.learner.config import LearnerConfig, check_loss_roles

@@ -3,8 +3,8 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from learner_helpers import make_sample, make_turn, make_unit
 
+from learner_helpers import make_sample, make_turn, make_unit
 from rolecall.errors import LearnerError
 from rolecall.learner.packing import split_minibatches
 from rolecall.learner.samples import build_samples, by_policy

@@ -58,6 +58,10 @@ class LearnerConfig:
         _one_of("learner.schedule", self.schedule, get_args(Schedule))
         _one_of("learner.precision", self.precision, get_args(Precision))
         _one_of("learner.on_nonfinite", self.on_nonfinite, get_args(OnFailure))
+        _one_of("learner.ratio_against", self.ratio_against, get_args(RatioAgainst))
+        for role, weight in self.role_weights.items():
+            if not 0.0 <= weight < float("inf"):
+                raise ConfigError(f"learner.role_weights.{role} is {weight}; wanted 0 or a finite number above it")
         if self.lr <= 0 or self.max_grad_norm <= 0:
             raise ConfigError(
                 f"learner.lr ({self.lr}) and learner.max_grad_norm ({self.max_grad_norm}) must be above 0"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -12,6 +13,7 @@ import torch
 from torch import Tensor
 
 from rolecall.algorithms.loss import Loss
+from rolecall.dynamics.formulas import total_norm
 from rolecall.dynamics.role_gradients import RoleGradients
 from rolecall.errors import LearnerError
 from rolecall.learner.config import LearnerConfig
@@ -68,22 +70,9 @@ class Learner:
         self, sequences: Sequence[tuple[Sequence[int], Sequence[int]]], temperature: float = 1.0
     ) -> list[list[float]]:
         """Log-probabilities of given completions after given prompts, [sequence][token], by the path that trains."""
-        samples = [
-            Sample(
-                policy=self.name,
-                role="",
-                copy=0,
-                token_ids=(*prompt, *completion),
-                logprobs=(0.0,) * (len(prompt) + len(completion)),
-                spans=(
-                    Span(turn_id="", start=len(prompt), stop=len(prompt) + len(completion), advantage=0.0, version=0),
-                ),
-                temperature=temperature,
-            )
-            for prompt, completion in sequences
-        ]
+        samples = [scored_sample(self.name, prompt, completion, temperature) for prompt, completion in sequences]
         scored = self._score_samples(samples)
-        return [scored[number][0].tolist() for number in range(len(samples))]
+        return [scored[number].tolist() for number in range(len(samples))]
 
     def state_dict(self) -> dict[str, Any]:
         """All but the weights: optimiser, counters, and the parameter names that the optimiser's order stands for."""
@@ -121,8 +110,9 @@ class Learner:
             progress.add_roles(tokens, {})
             return
         value, roles, gram = self._accumulate(computed, version, progress)
-        norm = math.sqrt(max(sum(map(sum, gram)), 0.0))
-        if not (math.isfinite(value) and math.isfinite(norm)):
+        finite = all(map(math.isfinite, [value, *itertools.chain(*gram)]))
+        norm = total_norm(gram) if finite else math.nan
+        if not finite:
             self._fail("nonfinite", f"step {step}: loss {value:g}, gradient norm {norm:g}", progress)
             return
         clip_gradients(self.parameters, norm, config.max_grad_norm)
@@ -276,5 +266,8 @@ def enable_gradient_checkpointing(model: Any) -> None:
             module.p = 0.0
         if getattr(module, "attention_dropout", 0.0):
             module.attention_dropout = 0.0
-    model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    if hasattr(model, "activation_checkpointing_enable"):
+        model.activation_checkpointing_enable(activation_checkpointing_kwargs={"use_reentrant": False})
+    else:
+        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
     model.enable_input_require_grads()

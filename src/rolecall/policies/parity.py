@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from rolecall.engines.base import Engine
 from rolecall.errors import ParityError
@@ -144,10 +145,24 @@ class Parity:
         return f"{text}. It loaded other weights, or into another policy"
 
     def _learner(self, learner: Learner) -> Scores:
-        return learner.score(self.sequences, self.temperature)
+        """The learner's scores, once for each replica of the engine."""
+        return learner.score(self.sequences, self.temperature) * self._num_replicas
 
     async def _engine(self, name: str) -> Scores:
-        return await self.engine.score(name, self.sequences, self.temperature)
+        """The scores of every replica's copy of the weights, one after the other."""
+        if self._num_replicas == 1:
+            return await self.engine.score(name, self.sequences, self.temperature)
+        engine: Any = self.engine
+        replicas = [
+            await engine.score_on(replica, name, self.sequences, self.temperature)
+            for replica in range(self._num_replicas)
+        ]
+        return [row for scores in replicas for row in scores]
+
+    @property
+    def _num_replicas(self) -> int:
+        """Copies of the weights in the engine: engines with several have `num_replicas` and `score_on`."""
+        return int(getattr(self.engine, "num_replicas", 1))
 
     def _bound(self, policy: Policy) -> float:
         return self.bounds[self._dtype(policy)]
