@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import subprocess
+import sys
 import textwrap
 import threading
 import time
@@ -295,6 +297,32 @@ def test_a_closed_pool_fails_its_answers_and_leaves_no_process() -> None:
     assert all("closed" in g.detail for g in grades)
     assert wait_for(lambda: all(is_gone(pid) for pid in pids))
     assert pool.grade([("x", make_task("x+0"))])[0].status is GradeStatus.FAILED
+
+
+ORPHANING = """
+import sys, time
+from rolecall.grading import GraderPool
+from rolecall.records import Task
+pool = GraderPool(workers=1, deadline_s=1.0)
+pool.start(["math"])
+print(pool.pids[0], flush=True)
+if sys.argv[1] == "hang":
+    pool.grade([("10000000!", Task(id="t", question="q", answer="5"))])
+time.sleep(300)
+"""
+
+
+@pytest.mark.parametrize("doing", ["idle", pytest.param("hang", marks=pytest.mark.slow)])
+def test_a_worker_does_not_outlive_a_pool_that_was_killed(doing: str) -> None:
+    parent = subprocess.Popen([sys.executable, "-c", ORPHANING, doing], stdout=subprocess.PIPE, text=True)
+    assert parent.stdout is not None
+    worker = int(parent.stdout.readline())
+    if doing == "hang":
+        time.sleep(0.5)  # into the answer, before its deadline
+    parent.kill()
+    parent.wait(10)
+    parent.stdout.close()
+    assert wait_for(lambda: is_gone(worker) or "Z" in Path(f"/proc/{worker}/stat").read_text().split()[2], 30)
 
 
 def test_plain_answers_start_no_process() -> None:

@@ -20,6 +20,7 @@ MAX_NESTING = 50  # the parsers take exponential time, or all of the stack, on d
 NEAR = Fraction(1, 10**5)  # decimals nearer than this (relative) are left to math-verify, which rounds to 6 places
 
 _POWER = re.compile(r"(?:\*\*|\^)\s*(-?[0-9]+)")  # LaTeX takes one character as the exponent: 2^10 is (2^1)0
+_INTEGER = re.compile(r"-?[0-9]{1,18}")
 _WORDS = re.compile(r"[^\W\d_]{2,}(?:[\s-]+[^\W\d_]+)*")
 _LATEX_NAMES = frozenset({"pi", "oo", "inf", "infinity"})
 
@@ -40,10 +41,13 @@ def grade_plain(answer: str, reference: str) -> Grade | None:
     """The grade when it needs no computer algebra, else None.
 
     Equal numbers are right, by exact rational arithmetic. Numbers that differ are wrong; only decimals that agree to
-    about five places are left open, because math-verify rounds to six. An empty answer is wrong, and so is one that
-    no reading could make right: of more than `MAX_ANSWER_CHARS` (and ten times the reference), or with brackets
-    `MAX_NESTING` deep (and deeper than the reference).
+    about five places are left open, because math-verify rounds to six. Words are compared with words, as texts.
+
+    An empty answer is wrong, and so is one that no reading could make right: of more than `MAX_ANSWER_CHARS` (and ten
+    times the reference), or with brackets more than `MAX_NESTING` deep (and deeper than the reference).
     """
+    if _INTEGER.fullmatch(answer) and _INTEGER.fullmatch(reference):
+        return right() if int(answer) == int(reference) else wrong()
     if not answer.strip():
         return wrong("empty answer")
     if len(answer) > max(MAX_ANSWER_CHARS, 10 * len(reference)):
@@ -56,9 +60,9 @@ def grade_plain(answer: str, reference: str) -> Grade | None:
         return None
     if seen and seen == wanted:
         return right()
-    if is_words(wanted):
-        return right() if seen.casefold() == wanted.casefold() else wrong()
     a, b = plain_number(seen), plain_number(wanted)
+    if is_words(wanted) and (is_words(seen) or a is not None):
+        return right() if seen.casefold() == wanted.casefold() else wrong()
     if a is None or b is None:
         return wrong("the answer is words") if b is not None and is_words(seen) else None
     if a.percent and b.percent:
@@ -88,7 +92,7 @@ def nesting(text: str) -> int:
 
 
 def is_words(text: str) -> bool:
-    """Whether a reference is words ("yes", "Monday"): math-verify would read letters as factors, so "tea" as "eat"."""
+    """Whether a text is words ("yes", "Monday"): math-verify would read letters as factors, so "tea" as "eat"."""
     return bool(_WORDS.fullmatch(text)) and text.casefold() not in _LATEX_NAMES
 
 

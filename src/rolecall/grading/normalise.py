@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from fractions import Fraction
 
-MAX_PLAIN_CHARS = 1000  # a longer text is not read as a plain number: int() is quadratic in the digits
+MAX_PLAIN_CHARS = 300  # a longer text is not read as a plain number: int() is quadratic in the digits
 
 _TRANSLATE = str.maketrans({"−": "-", "–": "-", "\u00a0": " ", "\u202f": " ", "\u2009": " ", "°": r"^\circ"})
 _SPACING = re.compile(r"\\(?:left|right|displaystyle)(?![A-Za-z])|(?<!\\)\\[!,;: ]|~")

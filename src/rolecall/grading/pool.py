@@ -10,7 +10,7 @@ import asyncio
 import pickle
 import queue
 import threading
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
@@ -84,7 +84,7 @@ class GraderPool:
         self._slots: list[_Slot] = []
         self._cache: OrderedDict[Key, Grade] = OrderedDict()
         self._in_flight: dict[Key, Future[Grade]] = {}
-        self._stats = PoolStats()
+        self._counts: Counter[str] = Counter()
         self.closed = False
 
     def start(self, graders: Iterable[str] = ("math",)) -> None:
@@ -111,7 +111,8 @@ class GraderPool:
 
     @property
     def stats(self) -> PoolStats:
-        return self._stats
+        with self._lock:
+            return PoolStats(**self._counts)
 
     @property
     def pids(self) -> list[int]:
@@ -142,19 +143,19 @@ class GraderPool:
 
     def _submit(self, answer: str | None, task: Task) -> Grade | Future[Grade]:
         """A grade that is known at once, or the future of one that a worker gives."""
-        self._count(asked=1)
+        self._count("asked")
         if answer is None:
             return wrong("no answer")
         if task.grader == "math" and task.answer and task.answer.strip():
             plain = grade_plain(answer, task.answer)
             if plain is not None:
-                self._count(plain=1)
+                self._count("plain")
                 return plain
         key = _key(answer, task)
         with self._lock:
             if (cached := self._cache.get(key)) is not None:
                 self._cache.move_to_end(key)
-                self._stats = replace(self._stats, cached=self._stats.cached + 1)
+                self._counts["cached"] += 1
                 return cached
             if (running := self._in_flight.get(key)) is not None:
                 return running
@@ -189,19 +190,12 @@ class GraderPool:
                     while len(self._cache) > self.cache_size:
                         self._cache.popitem(last=False)
         if grade.status is GradeStatus.FAILED and job.answer is not None:
-            self._count(failed=1)
+            self._count("failed")
         job.future.set_result(grade)
 
-    def _count(self, *, asked: int = 0, plain: int = 0, failed: int = 0, replaced: int = 0) -> None:
+    def _count(self, name: str) -> None:
         with self._lock:
-            now = self._stats
-            self._stats = replace(
-                now,
-                asked=now.asked + asked,
-                plain=now.plain + plain,
-                failed=now.failed + failed,
-                replaced=now.replaced + replaced,
-            )
+            self._counts[name] += 1
 
 
 class _Slot(threading.Thread):
@@ -243,7 +237,7 @@ class _Slot(threading.Thread):
                 return self._worker
             known = [name for name, refusal in self._worker.loaded.items() if not refusal]
             self._worker.kill()
-            self._pool._count(replaced=1)
+            self._pool._count("replaced")
         self._worker = WorkerProcess(memory_mib=self._pool.memory_mib)
         for name in known:
             try:
