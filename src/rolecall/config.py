@@ -14,7 +14,7 @@ from typing import Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from rolecall.engines.specs import LoraSpec
+from rolecall.engines.specs import LocalSettings, LoraSpec
 from rolecall.errors import ConfigError, nearest
 from rolecall.learner.config import LearnerConfig
 from rolecall.records import Sampling
@@ -76,13 +76,17 @@ class RoleConfig(Section):
 
 
 class PolicyConfig(Section):
-    """The weights of one policy: `model` trains a whole model, `adapter` a LoRA adapter on it, `frozen` nothing."""
+    """The weights of one policy: `model` trains a whole model, `adapter` a LoRA adapter on it, `frozen` nothing.
+
+    `chat_template` goes to the tokenizer's template (`{enable_thinking = false}`); `learner` overrides `[learner]`.
+    """
 
     kind: Literal["model", "adapter", "frozen"] = "model"
     model: str = "builtin:tiny"
     lora: LoraSpec | None = None
     adapter: str | None = None
     dtype: Literal["float32", "bfloat16"] = "float32"
+    chat_template: dict[str, Any] = Field(default_factory=dict)
     learner: dict[str, Any] = Field(default_factory=dict)
 
 
@@ -99,14 +103,21 @@ class RolloutConfig(Section):
     after_retries: Literal["zero", "drop"] = "zero"
 
 
+_LOCAL = LocalSettings()
+
+
 class EngineConfig(Section):
-    """The engine that samples completions; `local` is PyTorch on this machine."""
+    """The engine that samples completions; `local` is PyTorch on this machine (`engines.specs.LocalSettings`)."""
 
     name: Literal["local"] = "local"
-    mode: Literal["processes", "inline"] = "processes"
-    workers: int = Field(default=2, ge=1)
-    threads_per_worker: int = Field(default=1, ge=1)
-    max_batch_rows: int = Field(default=1024, ge=1)
+    mode: Literal["processes", "inline"] = _LOCAL.mode
+    workers: int = Field(default=_LOCAL.workers, ge=1)
+    threads_per_worker: int = Field(default=_LOCAL.threads_per_worker, ge=1)
+    max_batch_rows: int = Field(default=_LOCAL.max_batch_rows, ge=1)
+    max_batch_tokens: int = Field(default=_LOCAL.max_batch_tokens, ge=1)
+
+    def local(self, *, deterministic: bool) -> LocalSettings:
+        return LocalSettings(deterministic=deterministic, **self.model_dump(exclude={"name"}))
 
 
 class GradingConfig(Section):

@@ -61,8 +61,9 @@ def first_answer(graded: GradedEpisode) -> Turn | None:
     return None
 
 
-def summarise(episodes: Sequence[GradedEpisode]) -> Evaluation:
-    """All figures of an evaluation from its graded episodes, any number of samples a task."""
+def summarise(episodes: Sequence[GradedEpisode], k: int | None = None) -> Evaluation:
+    """All figures of an evaluation from its graded episodes; `k` of pass@k and majority@k is at most the number of
+    samples a task, and all of them when not given."""
     by_task: dict[str, list[GradedEpisode]] = defaultdict(list)
     failures = 0
     for graded in episodes:
@@ -71,7 +72,8 @@ def summarise(episodes: Sequence[GradedEpisode]) -> Evaluation:
         else:
             by_task[graded.episode.task.id].append(graded)
     groups = [sorted(group, key=lambda g: g.episode.index) for group in by_task.values()]
-    k = min((len(group) for group in groups), default=1)
+    smallest = min((len(group) for group in groups), default=1)
+    k = smallest if k is None else min(k, smallest)
     team = [[float(g.team.right) for g in group] for group in groups]
     first = [[_first_right(g) for g in group] for group in groups]
     return Evaluation(

@@ -1,0 +1,179 @@
+"""From a configuration to the rooms of a run: every part is built here, and nothing runs yet."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from rolecall.algorithms.base import Algorithm
+from rolecall.algorithms.loss import Loss
+from rolecall.algorithms.make import make_algorithm
+from rolecall.config import PolicyConfig, RunConfig
+from rolecall.engines.specs import PolicySpec, resolve_model
+from rolecall.errors import ConfigError, boundary, nearest
+from rolecall.learner.config import LearnerConfig, check_loss_roles
+from rolecall.policies.table import PolicyTable, make_table
+from rolecall.records import Sampling
+from rolecall.registry import coerce, load_named
+from rolecall.rollout.render import ChatRenderer
+from rolecall.rollout.transcript import RoleSettings
+from rolecall.tasks import TASK_SOURCES
+from rolecall.tasks.base import TaskSource, TaskSplits
+from rolecall.tasks.splits import SplitRule, load_tasks
+from rolecall.workflows import WORKFLOWS
+from rolecall.workflows.base import Workflow
+
+SHARED_POLICY = "shared"
+FREE_KEYS = ("name", "steps", "token_budget", "evaluation", "checkpoint", "engine", "grading")
+"""Settings that a resumed run may change: they do not enter the fingerprint."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Plan:
+    """What a configuration asks for, checked: no weights, no tasks, no processes yet."""
+
+    config: RunConfig
+    workflow: Workflow
+    algorithm: Algorithm
+    table: PolicyTable
+    learners: Mapping[str, LearnerConfig]
+
+    @property
+    def roles(self) -> tuple[str, ...]:
+        return self.workflow.roles
+
+    @property
+    def sampling(self) -> dict[str, Sampling]:
+        return {role: self.config.role_sampling(role) for role in self.roles}
+
+
+def make_plan(config: RunConfig) -> Plan:
+    """Check a configuration against the workflow's roles, the algorithm and the policies; `ConfigError` otherwise."""
+    workflow = load_named(config.workflow.name, WORKFLOWS, "workflow", config.workflow.params)
+    for role in config.roles:
+        if role not in workflow.roles:
+            raise ConfigError(
+                f"[roles.{role}]: workflow {config.workflow.name!r} has no such role{nearest(role, workflow.roles)}"
+            )
+    algorithm = make_algorithm(config.algorithm.name, config.algorithm.params)
+    table = role_table(config, workflow.roles)
+    learners = {
+        name: learner_config(config, policy_config(config, name)) for name, spec in table.specs.items() if spec.trained
+    }
+    for learner in learners.values():
+        check_loss_roles(algorithm.loss, learner, workflow.roles)
+    plan = Plan(config=config, workflow=workflow, algorithm=algorithm, table=table, learners=learners)
+    check_sampling(plan)
+    return plan
+
+
+def policy_config(config: RunConfig, name: str) -> PolicyConfig:
+    """The table of one policy: its own row, or the common `[model]` under `sharing`."""
+    return config.policies.get(name, config.model)
+
+
+def policy_spec(name: str, config: PolicyConfig) -> PolicySpec:
+    return PolicySpec(
+        name=name, kind=config.kind, model=config.model, lora=config.lora, adapter=config.adapter, dtype=config.dtype
+    )
+
+
+def role_table(config: RunConfig, roles: tuple[str, ...]) -> PolicyTable:
+    """The role-to-policy table that the configuration spells out, or stands for."""
+    if config.policies:
+        return make_table(
+            roles,
+            specs={name: policy_spec(name, policy) for name, policy in config.policies.items()},
+            role_policies={role: r.policy for role, r in config.roles.items() if r.policy is not None},
+            train_roles=config.train_roles,
+        )
+    template = policy_spec(SHARED_POLICY, config.model)
+    return make_table(roles, sharing=config.sharing or "shared", template=template, train_roles=config.train_roles)
+
+
+def learner_config(config: RunConfig, policy: PolicyConfig) -> LearnerConfig:
+    """`[learner]` with the policy's own overrides; a schedule without a length spans the run."""
+    merged = config.learner
+    if policy.learner:
+        known = LearnerConfig.__dataclass_fields__
+        for key in policy.learner:
+            if key not in known:
+                raise ConfigError(f"a policy's learner has no setting {key!r}{nearest(key, known)}")
+        merged = replace(
+            merged, **{key: coerce_field(LearnerConfig, key, value) for key, value in policy.learner.items()}
+        )
+    if merged.schedule != "constant" and merged.schedule_steps == 0:
+        merged = replace(merged, schedule_steps=config.steps * merged.minibatches)
+    return replace(merged, seed=merged.seed or config.seed)
+
+
+def coerce_field(kind: type, key: str, value: Any) -> Any:
+    from typing import get_type_hints
+
+    return coerce(value, get_type_hints(kind)[key], f"learner.{key}")
+
+
+def check_sampling(plan: Plan) -> None:
+    """A trained role must be sampled from its whole distribution."""
+    for role in plan.table.train_roles:
+        sampling = plan.sampling[role]
+        if sampling.greedy or sampling.truncates_support:
+            raise ConfigError(
+                f"role {role!r} is trained and sampled at temperature {sampling.temperature:g}, top_p "
+                f"{sampling.top_p:g}, top_k {sampling.top_k}: the log-probabilities trained on would not be those of "
+                "the policy; set temperature above 0, top_p = 1 and top_k = 0, or leave the role out of train_roles"
+            )
+
+
+def make_tasks(config: RunConfig) -> TaskSplits:
+    """Read the configured source into its splits."""
+    source: TaskSource = load_named(config.tasks.name, TASK_SOURCES, "task source", config.tasks.params)
+    sizes = config.tasks.sizes
+    rule = SplitRule(seed=config.tasks.split_seed)
+    return load_tasks(source, train=sizes.train, validation=sizes.validation, test=sizes.test, rule=rule)
+
+
+def make_renderers(plan: Plan) -> dict[str, ChatRenderer]:
+    """One renderer a policy: its model's tokenizer and chat template."""
+    from transformers import AutoTokenizer
+
+    renderers: dict[str, ChatRenderer] = {}
+    for name, spec in plan.table.specs.items():
+        with boundary(ConfigError, f"loading the tokenizer of policy {name!r} from {spec.model!r}"):
+            tokenizer = AutoTokenizer.from_pretrained(resolve_model(spec.model))
+        options = policy_config(plan.config, name).chat_template
+        renderers[name] = ChatRenderer(tokenizer, template_options=options)
+    return renderers
+
+
+def role_settings(
+    plan: Plan, renderers: Mapping[str, ChatRenderer], sampling: Mapping[str, Sampling]
+) -> dict[str, RoleSettings]:
+    """How each role's calls are made under the given sampling."""
+    config = plan.config
+    settings: dict[str, RoleSettings] = {}
+    for role in plan.roles:
+        own = config.roles[role].call_timeout_s if role in config.roles else None
+        policy = plan.table.policy(role)
+        settings[role] = RoleSettings(
+            policy=policy,
+            sampling=sampling[role],
+            renderer=renderers[policy],
+            deadline_s=own or config.rollout.call_timeout_s,
+        )
+    return settings
+
+
+def losses(plan: Plan) -> dict[str, Loss]:
+    return dict.fromkeys(plan.learners, plan.algorithm.loss)
+
+
+def config_fingerprint(config: RunConfig) -> str:
+    """A hash over every setting that a resumed run may not change."""
+    data = config.model_dump(mode="json", exclude=set(FREE_KEYS))
+    if config.learner.schedule != "constant" and config.learner.schedule_steps == 0:
+        data["steps"] = config.steps
+    return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()[:16]

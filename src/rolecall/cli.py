@@ -1,0 +1,203 @@
+"""The command line: `rolecall train` and `rolecall evaluate`. A user's mistake is one clear message and exit code 2."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from rolecall.errors import BlockedLoop, RolecallError, UsageError
+
+EXIT_FAILED, EXIT_USAGE, EXIT_BLOCKED, EXIT_INTERRUPTED = 1, 2, 3, 130
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    help="Train the roles of multi-agent LLM workflows with reinforcement learning.",
+)
+
+Overrides = Annotated[
+    list[str], typer.Option("--set", metavar="KEY=VALUE", help="Override a setting, e.g. --set learner.lr=1e-4")
+]
+
+
+@app.callback()
+def root() -> None:
+    """Train the roles of multi-agent LLM workflows with reinforcement learning."""
+
+
+@app.command()
+def train(
+    recipe: Annotated[
+        Path | None, typer.Argument(help="A TOML recipe; not needed with --resume", show_default=False)
+    ] = None,
+    run: Annotated[Path | None, typer.Option("--run", help="The run folder [default: runs/<name>]")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on from the run folder's last checkpoint")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a run that is in the folder")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the resolved run and stop")] = False,
+    overrides: Overrides = [],  # noqa: B006 - typer reads the default
+) -> None:
+    """Train as a recipe says, in a run folder; writes summary.json there."""
+    from rolecall.config import load_config
+
+    if resume and overwrite:
+        raise UsageError("--resume goes on with a run and --overwrite replaces it; give one of them")
+    if resume:
+        config, folder = _resumed(recipe, run, overrides)
+    else:
+        if recipe is None:
+            raise UsageError("no recipe given; name one, e.g. rolecall train recipes/demo.toml")
+        config = load_config(recipe, overrides)
+        folder = run or Path("runs") / config.name
+    if dry_run:
+        from rolecall.assemble import make_plan
+        from rolecall.dry_run import describe
+
+        typer.echo(describe(make_plan(config)))
+        return
+    from rolecall.progress import make_progress
+    from rolecall.train import train as train_run
+
+    progress = make_progress(config.steps, _role_names(config))
+    try:
+        summary = train_run(config, folder, progress, resume=resume, overwrite=overwrite)
+    finally:
+        progress.close()
+    _print_summary(summary, folder)
+
+
+@app.command()
+def evaluate(
+    run: Annotated[Path, typer.Argument(help="A run folder")],
+    samples: Annotated[int, typer.Option("--samples", "-n", min=1, help="Episodes a task (the k of avg@k)")] = 1,
+    k: Annotated[int | None, typer.Option("--k", min=1, help="k of pass@k and majority@k [default: all]")] = None,
+    split: Annotated[str, typer.Option("--split", help="test or validation")] = "test",
+    checkpoint: Annotated[str, typer.Option("--checkpoint", help="best, last, base or a step")] = "best",
+    greedy: Annotated[bool, typer.Option("--greedy", help="Temperature 0, one episode a task")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON")] = False,
+    overrides: Overrides = [],  # noqa: B006 - typer reads the default
+) -> None:
+    """Evaluate a checkpoint of a run: the team and each role, avg@k, pass@k, majority@k with intervals."""
+    from rolecall.evaluate_run import evaluate_run
+
+    figures = evaluate_run(
+        run, samples=samples, k=k, split=split, checkpoint=checkpoint, greedy=greedy, overrides=overrides
+    )
+    if as_json:
+        typer.echo(json.dumps(figures, indent=2))
+    else:
+        _print_evaluation(figures)
+
+
+def _resumed(recipe: Path | None, run: Path | None, overrides: list[str]) -> tuple[Any, Path]:
+    """The configuration of an earlier run, with overrides; a recipe given too must say the same."""
+    from rolecall.config import apply_overrides, load_config, make_config, read_recipe
+    from rolecall.run_folder import RunFolder
+
+    folder = run
+    if folder is None:
+        if recipe is None:
+            raise UsageError("--resume needs the run folder: rolecall train --resume --run runs/demo")
+        folder = Path("runs") / load_config(recipe, overrides).name
+    saved = RunFolder.open(folder).path / "config.toml"
+    config = make_config(apply_overrides(read_recipe(saved), overrides), source=str(saved))
+    if recipe is not None:
+        from rolecall.assemble import config_fingerprint
+
+        if config_fingerprint(load_config(recipe, overrides)) != config_fingerprint(config):
+            raise UsageError(
+                f"recipe {str(recipe)!r} says something else than the run in {str(folder)!r}; resume with "
+                f"rolecall train --resume --run {folder}, or start a new run in another folder"
+            )
+    return config, folder
+
+
+def _role_names(config: Any) -> tuple[str, ...]:
+    from rolecall.assemble import make_plan
+
+    return make_plan(config).roles
+
+
+def _interval(estimate: dict[str, float] | None) -> str:
+    if not estimate:
+        return "-"
+    return f"{estimate['mean']:.3f} [{estimate['low']:.3f}, {estimate['high']:.3f}]"
+
+
+def _print_summary(summary: dict[str, Any], folder: Path) -> None:
+    """Before and after, in a table; the whole is in summary.json."""
+    console = Console()
+    before, after = summary["evaluation"]["before"], summary["evaluation"]["after"]
+    table = Table(box=None, pad_edge=False)
+    for column in ("held-out tasks", "before", "after"):
+        table.add_column(column)
+    if "sampled" in before and "sampled" in after:
+        for name, key in (("team", "team"), ("first answer alone", "first_answer")):
+            table.add_row(name, _interval(before["sampled"].get(key)), _interval(after["sampled"].get(key)))
+        if "greedy" in before:
+            table.add_row("team, greedy", _interval(before["greedy"]["team"]), _interval(after["greedy"]["team"]))
+        for role, figures in after["sampled"]["roles"].items():
+            for name, estimate in figures.items():
+                earlier = before["sampled"]["roles"].get(role, {}).get(name)
+                table.add_row(f"{role}: {name.replace('_', ' ')}", _interval(earlier), _interval(estimate))
+        console.print(table)
+    tokens = summary["tokens"]
+    console.print(
+        f"{summary['steps']} steps in {summary['wall_s']:.0f} s, {tokens['generated']:,} tokens generated "
+        f"({summary['tokens_per_s']:,.0f} a second), {tokens['trained']:,} trained; engine and learner log-probabilities "
+        f"differ by at most {summary['parity']['max_abs_diff']:.1e}",
+        highlight=False,
+    )
+    console.print(f"summary: {folder / 'summary.json'}", highlight=False, soft_wrap=True)
+
+
+def _print_evaluation(figures: dict[str, Any]) -> None:
+    console = Console()
+    table = Table(box=None, pad_edge=False)
+    table.add_column("figure")
+    table.add_column("mean and 95 % interval")
+    table.add_column("n")
+    rows = [(f"team, avg@{figures['samples']}", figures.get("team"))]
+    rows += [(f"pass@{figures['k']}", figures.get("pass_at_k")), (f"majority@{figures['k']}", figures.get("majority_at_k"))]
+    rows += [("first answer alone", figures.get("first_answer")), ("team minus first answer", figures.get("margin"))]
+    for role, rates in figures["roles"].items():
+        rows += [(f"{role}: {name.replace('_', ' ')}", estimate) for name, estimate in rates.items()]
+    for name, estimate in rows:
+        if estimate:
+            table.add_row(name, _interval(estimate), str(estimate["n"]))
+    console.print(table)
+    outcomes = ", ".join(f"{kind} {count}" for kind, count in figures["outcomes"].items() if count)
+    console.print(f"outcomes: {outcomes}; grader failures: {figures['grader_failures']}", highlight=False)
+
+
+def main() -> None:
+    """Entry point: errors that rolecall names become one message; everything else keeps its traceback."""
+    try:
+        app()
+    except BlockedLoop as error:
+        _complain(error)
+        sys.exit(EXIT_BLOCKED)
+    except UsageError as error:
+        _complain(error)
+        sys.exit(EXIT_USAGE)
+    except RolecallError as error:
+        _complain(error)
+        sys.exit(EXIT_FAILED)
+    except KeyboardInterrupt:
+        print("interrupted; go on with --resume", file=sys.stderr)
+        sys.exit(EXIT_INTERRUPTED)
+
+
+def _complain(error: Exception) -> None:
+    print(f"rolecall: {error}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()

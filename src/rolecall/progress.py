@@ -1,0 +1,122 @@
+"""Live progress of a run: a small panel on a terminal, plain lines anywhere else."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+BAR_WIDTH = 20
+
+
+class Progress(Protocol):
+    """What the loop tells: a line of words, or one finished step with its metrics."""
+
+    def note(self, text: str) -> None: ...
+
+    def step(self, step: int, metrics: Mapping[str, float]) -> None: ...
+
+    def close(self) -> None: ...
+
+
+def make_progress(steps: int, roles: Sequence[str], console: Console | None = None) -> Progress:
+    """The live panel when the output is a terminal, else plain lines."""
+    console = console or Console(stderr=False)
+    return LivePanel(steps, roles, console) if console.is_terminal else PlainLines(steps, roles)
+
+
+def time_left(done: int, steps: int, elapsed_s: float) -> str:
+    """`3:07` until all steps are done at the pace so far; `-:--` before the first."""
+    if done <= 0:
+        return "-:--"
+    return clock(elapsed_s / done * max(0, steps - done))
+
+
+def clock(seconds: float) -> str:
+    """Seconds as `h:mm:ss` or `m:ss`."""
+    minutes, second = divmod(round(seconds), 60)
+    hour, minute = divmod(minutes, 60)
+    return f"{hour}:{minute:02d}:{second:02d}" if hour else f"{minute}:{second:02d}"
+
+
+class PlainLines:
+    """One line a step, flushed, for logs and pipes."""
+
+    def __init__(self, steps: int, roles: Sequence[str]) -> None:
+        self.steps, self.roles = steps, roles
+        self.begun, self.done = time.monotonic(), 0
+
+    def note(self, text: str) -> None:
+        print(text, flush=True)
+
+    def step(self, step: int, metrics: Mapping[str, float]) -> None:
+        self.done += 1
+        left = time_left(self.done, self.done + self.steps - step, time.monotonic() - self.begun)
+        parts = [f"step {step}/{self.steps}", f"left {left}", f"team {metrics.get('reward/team', float('nan')):.3f}"]
+        for role in self.roles:
+            reward = metrics.get(f"reward/{role}/total")
+            mass = metrics.get(f"dynamics/{role}/mass_share")
+            text = role + (f" {reward:.3f}" if reward is not None else " -")
+            parts.append(text + (f" mass {mass:.2f}" if mass is not None else ""))
+        validation = metrics.get("validation/team")
+        if validation is not None:
+            parts.append(f"validation {validation:.3f}")
+        print("  ".join(parts), flush=True)
+
+    def close(self) -> None:
+        sys.stdout.flush()
+
+
+class LivePanel:
+    """A panel that stays in place: step, time left, accuracy, and for each role its reward and gradient mass."""
+
+    def __init__(self, steps: int, roles: Sequence[str], console: Console) -> None:
+        self.steps, self.roles, self.console = steps, roles, console
+        self.begun, self.done = time.monotonic(), 0
+        self.validation: float | None = None
+        self.live = Live(Text("starting"), console=console, refresh_per_second=4, transient=False)
+        self.live.start()
+
+    def note(self, text: str) -> None:
+        self.live.console.print(text, highlight=False)
+
+    def step(self, step: int, metrics: Mapping[str, float]) -> None:
+        self.done += 1
+        elapsed = time.monotonic() - self.begun
+        self.validation = metrics.get("validation/team", self.validation)
+        head = Text(f"step {step}/{self.steps}  ")
+        head.append(bar(step / max(1, self.steps)), style="green")
+        head.append(f"  {clock(elapsed)} gone, {time_left(self.done, self.done + self.steps - step, elapsed)} left")
+        team = f"team {metrics.get('reward/team', float('nan')):.3f}"
+        if self.validation is not None:
+            team += f"   validation {self.validation:.3f}"
+        table = Table(box=None, pad_edge=False, show_header=True, header_style="dim")
+        for name in ("role", "reward", "gradient mass", "", "length"):
+            table.add_column(name, justify="right" if name in ("reward", "length") else "left")
+        for role in self.roles:
+            mass = metrics.get(f"dynamics/{role}/mass_share")
+            reward = metrics.get(f"reward/{role}/total")
+            length = metrics.get(f"behaviour/{role}/length")
+            table.add_row(
+                role,
+                "-" if reward is None else f"{reward:.3f}",
+                "" if mass is None else bar(mass),
+                "-" if mass is None else f"{mass:.2f}",
+                "-" if length is None else f"{length:.1f}",
+            )
+        self.live.update(Group(head, Text(team), table))
+
+    def close(self) -> None:
+        self.live.stop()
+
+
+def bar(share: float, width: int = BAR_WIDTH) -> str:
+    """A bar of a share in [0, 1]."""
+    filled = round(min(1.0, max(0.0, share)) * width)
+    return "█" * filled + "░" * (width - filled)

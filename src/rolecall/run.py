@@ -1,0 +1,325 @@
+"""A run: its rooms, open at once, and the small steps that the training loop is made of."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rolecall.algorithms.base import CreditResult
+from rolecall.algorithms.diagnose import diagnose
+from rolecall.assemble import (
+    Plan,
+    config_fingerprint,
+    losses,
+    make_renderers,
+    make_tasks,
+    role_settings,
+)
+from rolecall.dynamics.behaviour import behaviour_metrics
+from rolecall.engines.base import request_seed
+from rolecall.engines.local import LocalEngine
+from rolecall.evaluate import Evaluation, summarise
+from rolecall.grading.episodes import grade_episodes
+from rolecall.grading.pool import GraderPool
+from rolecall.learner.checkpoint import Fingerprints, best, load_checkpoint, load_latest, mark_best, save_checkpoint
+from rolecall.learner.progress import UpdateReport
+from rolecall.learner.samples import build_samples, by_policy
+from rolecall.policies.build import build_policies
+from rolecall.policies.parity import Parity, probe_sequences
+from rolecall.policies.publish import Publisher
+from rolecall.progress import Progress
+from rolecall.records import GradedEpisode, Sampling, Task
+from rolecall.rollout.collector import Collector, CollectorSettings
+from rolecall.rollout.loop import LoopRunner
+from rolecall.rollout.samplers import EpisodePlan
+from rolecall.rollout.serial import to_dict
+from rolecall.rollout.transcript import Limits
+from rolecall.run_folder import RunFolder
+from rolecall.tasks.stream import TaskStream
+
+
+@dataclass(slots=True)
+class Totals:
+    """What a run has done so far; part of every checkpoint."""
+
+    tokens_generated: int = 0
+    tokens_trained: int = 0
+    generate_s: float = 0.0
+    wall_s: float = 0.0
+    parity_max: float = 0.0
+    outcomes: dict[str, int] = field(default_factory=dict)
+    best_step: int = -1
+    best_validation: float = -1.0
+
+    def add_outcomes(self, counts: Mapping[str, int]) -> None:
+        for kind, count in counts.items():
+            self.outcomes[kind] = self.outcomes.get(kind, 0) + count
+
+
+class Run:
+    """Everything that a training or evaluation needs, and its state. Use `open_run`."""
+
+    def __init__(self, plan: Plan, folder: RunFolder, progress: Progress) -> None:
+        self._begun = time.monotonic()
+        quiet_transformers()
+        config = plan.config
+        self.plan, self.config, self.folder, self.progress = plan, config, folder, progress
+        self.splits = make_tasks(config)
+        self.stream = TaskStream(self.splits.train, seed=config.seed)
+        self.renderers = make_renderers(plan)
+        self.policies = build_policies(plan.table.specs, plan.learners, losses(plan), seed=config.seed)
+        self.learners = {n: policy.learner for n, policy in self.policies.items() if policy.learner is not None}
+        self.loop = LoopRunner()
+        self.graders = GraderPool(workers=config.grading.workers, deadline_s=config.grading.timeout_s)
+        self.engine = LocalEngine(
+            list(plan.table.specs.values()), config.engine.local(deterministic=config.deterministic)
+        )
+        self.publisher = Publisher(self.engine, self.policies)
+        self.parity = Parity(self.engine, self.publisher, self.policies, self._probe_sequences(), seed=config.seed)
+        self.collector = self._collector(plan.sampling)
+        self.step, self.state, self.totals = 0, dict[str, Any](), Totals()
+        self.times: Counter[str] = Counter()
+        self.metrics: dict[str, float] = {}
+
+    def close(self) -> None:
+        """End every process of the run."""
+        self.collector.close()
+        self.loop.run(self.engine.close())
+        self.graders.close()
+        self.loop.close()
+
+    # -- one step, in the order of the loop ---------------------------------------------------------------------------
+
+    def steps(self) -> Iterator[int]:
+        """The steps that are left, from 1; ends early when the token budget is spent."""
+        budget = self.config.token_budget
+        while self.step < self.config.steps and (budget is None or self.totals.tokens_generated < budget):
+            self.step += 1
+            self.metrics, self.times = {}, Counter()
+            yield self.step
+
+    def collect(self, tasks: Sequence[Task]) -> list[GradedEpisode]:
+        """Run the step's episodes and grade them. Every episode started is counted in one outcome class; those whose
+        turns are to be trained are returned."""
+        with self._timed("generate"):
+            collected = self.collector.collect(self.plan.algorithm.sampler.plans(tasks), self.step)
+        with self._timed("grade"):
+            graded = grade_episodes(collected.episodes, self.graders)
+        tokens = sum(len(turn.completion.token_ids) for g in graded for turn in g.episode.turns)
+        tokens += sum(len(turn.completion.token_ids) for episode in collected.abandoned for turn in episode.turns)
+        self.totals.add_outcomes(collected.counts.outcomes)
+        self.totals.tokens_generated += tokens
+        self.totals.generate_s += self.times["generate"]
+        rights = [g.team.score for g in graded if g.team.score is not None]
+        self.metrics |= collected.counts.metrics() | behaviour_metrics(graded)
+        self.metrics["reward/team"] = sum(rights) / max(1, len(rights))
+        self.metrics["grading/failed"] = len(graded) - len(rights)
+        self.metrics["engine/tokens"] = tokens
+        self.metrics["engine/tokens_per_s"] = tokens / max(self.times["generate"], 1e-9)
+        self.folder.write_episodes(self.step, [episode_row(self.step, g) for g in graded])
+        return [g for g in graded if g.episode.id not in collected.dropped]
+
+    def credit(self, graded: Sequence[GradedEpisode]) -> CreditResult:
+        """Rewards and advantages of the step's episodes."""
+        result = self.plan.algorithm.advantages(graded, self.state)
+        self.state = dict(result.state)
+        self.metrics |= result.metrics
+        for words in diagnose(result, graded, policies=tuple(self.learners)):
+            self.progress.note(f"step {self.step}: {words}")
+        return result
+
+    def learn(self, graded: Sequence[GradedEpisode], result: CreditResult) -> dict[str, UpdateReport]:
+        """One update of every policy that has samples; a policy without any stands still, and the step says so."""
+        turns = {turn.id: turn for g in graded for turn in g.episode.turns}
+        counts: Counter[str] = Counter()
+        with self._timed("learn"):
+            samples = by_policy(
+                build_samples(
+                    result.units,
+                    turns,
+                    sampling=self.plan.sampling,
+                    train_roles=self.plan.table.train_roles,
+                    counts=counts,
+                )
+            )
+            reports = {name: learner.update(samples.get(name, []), self.step) for name, learner in self.learners.items()}
+        self.metrics |= {f"samples/{name}": count for name, count in counts.items()}
+        for report in reports.values():
+            self.metrics |= report.metrics
+        self.totals.tokens_trained += sum(s.num_trained for rows in samples.values() for s in rows)
+        return reports
+
+    def publish(self) -> None:
+        """Publish what was updated, and prove that the engine follows."""
+        with self._timed("publish"):
+            for name, policy in self.policies.items():
+                if policy.learner is None:
+                    continue
+                self.metrics[f"policy/{name}/version"] = self.loop.run(self.publisher.publish(policy))
+                if self.step % self.config.parity.every_steps == 0:
+                    difference = self.loop.run(self.parity.probe(policy)).max_abs_diff
+                    self.metrics[f"parity/{name}/max_abs_diff"] = difference
+                    self.totals.parity_max = max(self.totals.parity_max, difference)
+
+    def validate(self) -> bool:
+        """Measure the validation set at its cadence; True when this step is the best so far."""
+        every = self.config.evaluation.every_steps
+        if not self.splits.validation.tasks or not every or (self.step % every and self.step != self.config.steps):
+            return False
+        with self._timed("validate"):
+            found = self.evaluate(self.splits.validation.tasks, label="validation")
+        self.metrics["validation/team"] = found.team.mean
+        self.metrics["validation/team_low"], self.metrics["validation/team_high"] = found.team.low, found.team.high
+        if found.team.mean <= self.totals.best_validation:
+            return False
+        self.totals.best_validation, self.totals.best_step = found.team.mean, self.step
+        return True
+
+    def record(self) -> None:
+        """Write the step's metrics and show them."""
+        self.metrics |= {f"time/{name}_s": seconds for name, seconds in self.times.items()}
+        self.folder.write_metrics(self.step, self.metrics)
+        self.progress.step(self.step, self.metrics)
+
+    def save(self, *, is_best: bool) -> None:
+        """A checkpoint at its cadence, at the best step and at the last one."""
+        settings = self.config.checkpoint
+        if self.step % settings.every_steps and not is_best and self.step != self.config.steps:
+            return
+        self._clock()
+        extra = {"stream": self.stream.state(), "algorithm": self.state, "totals": totals_to_dict(self.totals)}
+        path = save_checkpoint(
+            self.folder.checkpoints,
+            self.learners,
+            self.step,
+            self.fingerprints,
+            extra=extra,
+            keep_last=settings.keep_last,
+        )
+        if is_best:
+            mark_best(self.folder.checkpoints, path)
+
+    # -- the ends of a run --------------------------------------------------------------------------------------------
+
+    @property
+    def fingerprints(self) -> Fingerprints:
+        return Fingerprints(config=config_fingerprint(self.config), tasks=self.splits.fingerprint)
+
+    def resume(self) -> None:
+        """Go on from the newest checkpoint: weights, optimisers, cursor, baselines, totals; later files are removed."""
+        found = load_latest(self.folder.checkpoints, self.learners, self.fingerprints)
+        self.folder.forget_after(found.step if found else 0)
+        if found is None:
+            return
+        self.step, self.state = found.step, dict(found.extra["algorithm"])
+        self.stream.restore(found.extra["stream"])
+        self.totals = Totals(**found.extra["totals"])
+        self._begun -= self.totals.wall_s
+
+    def prove(self) -> None:
+        """Publish all weights as they are; with the canary, prove first that the engine follows a change of any."""
+        if not self.config.parity.canary:
+            self.loop.run(self.publisher.start())
+            return
+        for name, report in self.loop.run(self.parity.canary()).items():
+            self.totals.parity_max = max(self.totals.parity_max, report.max_abs_diff)
+            if report.blind:
+                self.progress.note(f"parity of {name}: the prompts cannot show a change of {', '.join(report.blind)}")
+
+    def load(self, checkpoint: Path) -> None:
+        """Put the weights of a checkpoint into the learners and the engine."""
+        load_checkpoint(checkpoint, self.learners, self.fingerprints, rng=False)
+        self.loop.run(self.publisher.start())
+
+    @property
+    def best_checkpoint(self) -> Path | None:
+        return best(self.folder.checkpoints)
+
+    def evaluate(
+        self, tasks: Sequence[Task], *, label: str, samples: int | None = None, greedy: bool = False
+    ) -> Evaluation:
+        """Run and grade `samples` episodes a task with the weights in the engine; no learning, no state changes."""
+        return summarise(self.evaluation_episodes(tasks, label=label, samples=samples, greedy=greedy))
+
+    def evaluation_episodes(
+        self, tasks: Sequence[Task], *, label: str, samples: int | None = None, greedy: bool = False
+    ) -> list[GradedEpisode]:
+        """The graded episodes behind `evaluate`; seeds depend on the run and the label alone."""
+        number = 1 if greedy else samples or self.config.evaluation.samples
+        sampling = {role: self.config.eval_sampling(role, greedy=greedy) for role in self.plan.roles}
+        plans = [
+            EpisodePlan(task=task, index=index, order=order) for order, task in enumerate(tasks) for index in range(number)
+        ]
+        collector = self._collector(sampling, label)
+        try:
+            return grade_episodes(collector.collect(plans).episodes, self.graders)
+        finally:
+            collector.close()
+
+    def wall_s(self) -> float:
+        self._clock()
+        return self.totals.wall_s
+
+    # -- helpers ------------------------------------------------------------------------------------------------------
+
+    def _collector(self, sampling: Mapping[str, Sampling], label: str = "") -> Collector:
+        """A collector for training, or for the evaluation `label`, whose episodes draw numbers of their own."""
+        rollout = self.config.rollout
+        seed = request_seed(self.config.seed, "evaluation", label) if label else self.config.seed
+        settings = CollectorSettings(
+            run_seed=seed,
+            deterministic=self.config.deterministic,
+            max_concurrent=rollout.max_concurrent,
+            on_failure=rollout.on_failure if not label else "zero",
+            max_retries=rollout.max_retries,
+            after_retries=rollout.after_retries,
+            limits=Limits(deadline_s=rollout.episode_timeout_s),
+            watchdog_s=rollout.watchdog_s,
+        )
+        return Collector(self.plan.workflow, role_settings(self.plan, self.renderers, sampling), self.engine, settings)
+
+    def _probe_sequences(self) -> list[tuple[list[int], list[int]]]:
+        vocab = min(int(learner.module.model.config.vocab_size) for learner in self.learners.values())
+        return probe_sequences(vocab, num=self.config.parity.num_prompts, seed=self.config.seed)
+
+    def _clock(self) -> None:
+        self.totals.wall_s = time.monotonic() - self._begun
+
+    @contextmanager
+    def _timed(self, name: str) -> Iterator[None]:
+        begun = time.monotonic()
+        try:
+            yield
+        finally:
+            self.times[name] += time.monotonic() - begun
+
+
+def quiet_transformers() -> None:
+    """No progress bars of Transformers between the lines of the run."""
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()
+
+
+def totals_to_dict(totals: Totals) -> dict[str, Any]:
+    return {name: getattr(totals, name) for name in Totals.__dataclass_fields__}
+
+
+def episode_row(step: int, graded: GradedEpisode) -> dict[str, Any]:
+    """One row of the episodes file: what is filtered on, and the whole episode with its grades as JSON."""
+    episode = graded.episode
+    return {
+        "step": step,
+        "episode": episode.id,
+        "task": episode.task.id,
+        "outcome": str(episode.outcome_class),
+        "answer": episode.answer,
+        "team_score": graded.team.score,
+        "record": json.dumps(to_dict(graded)),
+    }

@@ -1,0 +1,54 @@
+"""The figures at the ends of a run: the test set before and after, and summary.json."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rolecall.run import Run
+
+
+def test_evaluation(run: Run, when: str) -> dict[str, Any]:
+    """The test set, sampled and greedy; kept in the run folder, so that a resumed run does not use the set again."""
+    name = f"evaluation_{when}.json"
+    if when == "before" and (run.folder.path / name).is_file():
+        return dict(run.folder.read_json(name))
+    tasks = run.splits.test.tasks
+    found: dict[str, Any] = {"step": run.step if when == "before" else max(run.totals.best_step, 0) or run.step}
+    if tasks:
+        found["sampled"] = run.evaluate(tasks, label="test").to_dict()
+        if run.config.evaluation.greedy:
+            found["greedy"] = run.evaluate(tasks, label="test", greedy=True).to_dict()
+        team = found["sampled"]["team"]
+        run.progress.note(f"{when} training: team {team['mean']:.3f} [{team['low']:.3f}, {team['high']:.3f}]")
+    run.folder.write_json(name, found)
+    return found
+
+
+def final_summary(run: Run, before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
+    """Write and return summary.json; intervals are 95 %, clustered by task."""
+    totals = run.totals
+    summary: dict[str, Any] = {
+        "name": run.config.name,
+        "seed": run.config.seed,
+        "roles_to_policies": dict(run.plan.table.roles),
+        "steps": run.step,
+        "best_step": totals.best_step if totals.best_step >= 0 else run.step,
+        "wall_s": round(run.wall_s(), 3),
+        "tokens": {"generated": totals.tokens_generated, "trained": totals.tokens_trained},
+        "tokens_per_s": totals.tokens_generated / max(totals.generate_s, 1e-9),
+        "parity": {"max_abs_diff": totals.parity_max},
+        "outcomes": totals.outcomes,
+        "accuracy": {},
+        "roles": {},
+        "evaluation": {"before": before, "after": after},
+    }
+    if "sampled" in before and "sampled" in after:
+        summary["accuracy"] = {"before": before["sampled"]["team"], "after": after["sampled"]["team"]}
+        for role in run.plan.roles:
+            figures = {
+                when: side["sampled"]["roles"].get(role, {}).get("accuracy")
+                for when, side in (("before", before), ("after", after))
+            }
+            summary["roles"][role] = {"accuracy": figures}
+    run.folder.write_json("summary.json", summary)
+    return summary

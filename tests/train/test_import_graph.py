@@ -1,0 +1,94 @@
+"""The import graph of the design, enforced: no circles, and torch, vLLM and Ray only where they belong."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).resolve().parents[2] / "src" / "rolecall"
+
+LAYERS: dict[str, int] = {
+    "records": 0,
+    "errors": 0,
+    "intervals": 0,
+    "registry": 1,
+    "tasks": 2,
+    "grading": 2,
+    "engines": 2,
+    "workflows": 3,
+    "rollout": 4,
+    "testing": 5,
+    "rewards": 5,
+    "credit": 6,
+    "algorithms": 7,
+    "testing_credit": 8,
+    "dynamics": 8,
+    "learner": 9,
+    "policies": 10,
+    "config": 11,
+    "progress": 11,
+    "assemble": 12,
+    "evaluate": 12,
+    "run_folder": 12,
+    "dry_run": 13,
+    "run": 13,
+    "summary": 14,
+    "train": 15,
+    "evaluate_run": 15,
+    "cli": 16,
+}
+"""A room may import rooms of lower layers, and itself."""
+
+TORCH_ROOMS = ("learner/", "policies/", "engines/local", "dynamics/role_gradients", "dry_run")
+
+
+def modules() -> list[Path]:
+    return sorted(SOURCE.rglob("*.py"))
+
+
+def imported(path: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path.name}: relative imports hide where a name comes from"
+            yield node.module or ""
+
+
+def room(path: Path) -> str:
+    return path.relative_to(SOURCE).parts[0].removesuffix(".py")
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda p: str(p.relative_to(SOURCE)))
+def test_every_module_imports_lower_rooms_only(path):
+    mine = room(path)
+    if mine in ("__init__", "models"):
+        return
+    assert mine in LAYERS, f"the room {mine!r} has no layer; add it to LAYERS"
+    for name in imported(path):
+        if name.startswith("rolecall."):
+            other = name.split(".")[1]
+            assert other == mine or LAYERS[other] < LAYERS[mine], f"{mine} imports {other}"
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda p: str(p.relative_to(SOURCE)))
+def test_torch_is_imported_only_where_tensors_are(path):
+    relative = str(path.relative_to(SOURCE))
+    names = {name.split(".")[0] for name in imported(path)}
+    if not relative.startswith(TORCH_ROOMS):
+        assert not names & {"torch", "peft", "safetensors"}, relative
+    assert not names & {"vllm", "ray"}, relative
+
+
+def test_workflows_rewards_and_credit_load_without_torch():
+    code = (
+        "import rolecall.algorithms, rolecall.workflows, rolecall.grading, rolecall.tasks, rolecall.testing, sys;"
+        "heavy = {'torch', 'transformers', 'sympy', 'math_verify', 'reasoning_gym', 'datasets'} & set(sys.modules);"
+        "assert not heavy, heavy"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
