@@ -17,21 +17,8 @@ from typing import Any
 import pytest
 
 from rolecall.errors import ConfigError, GraderError
-from rolecall.grading import GraderPool, grade_episodes, grade_episodes_async
-from rolecall.records import (
-    Claim,
-    ClaimKind,
-    Completion,
-    Episode,
-    Grade,
-    GradeStatus,
-    Key,
-    Outcome,
-    OutcomeClass,
-    Stop,
-    Task,
-    Turn,
-)
+from rolecall.grading import GraderPool
+from rolecall.records import Grade, GradeStatus, Task
 
 DEADLINE_S = 1.0
 
@@ -335,49 +322,3 @@ def test_plain_answers_start_no_process() -> None:
 def test_settings_that_cannot_be_are_refused(settings: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match=next(iter(settings))):
         GraderPool(**settings)
-
-
-def make_turn(turn_id: str, claim: Claim | None) -> Turn:
-    return Turn(
-        id=turn_id,
-        key=Key("solver", 0, 0),
-        policy="p",
-        messages=(),
-        prompt_ids=(1,),
-        completion=Completion(token_ids=(2,), logprobs=(-0.1,), versions=(0,), stop=Stop.EOS),
-        text="",
-        claim=claim,
-    )
-
-
-def make_episode(task: Task, answer: str | None, claims: dict[str, Claim | None]) -> Episode:
-    return Episode(
-        id=f"e:{task.id}",
-        task=task,
-        index=0,
-        turns=tuple(make_turn(turn_id, claim) for turn_id, claim in claims.items()),
-        outcome=Outcome(answer=answer),
-        outcome_class=OutcomeClass.OK,
-    )
-
-
-def test_an_episode_gets_a_grade_for_its_answer_and_for_each_turn_that_claims_one(pool: GraderPool) -> None:
-    right, wrong, none = (Claim(kind=ClaimKind.ANSWER, value=value) for value in ("5", "6", None))
-    verdict = Claim(kind=ClaimKind.VERDICT, value="correct")
-    claims = {"a": right, "b": verdict, "c": wrong, "d": none, "e": None}
-    episode = make_episode(make_task("5"), "6", claims)
-    lost = Episode(id="lost", task=make_task("5"), index=1, turns=(), outcome=None, outcome_class=OutcomeClass.ERROR)
-    asked = pool.stats.asked
-    graded, without = grade_episodes([episode, lost], pool)
-    assert pool.stats.asked == asked + 3  # "5", "6" and no answer, once each
-    assert graded.episode is episode
-    assert graded.team.status is GradeStatus.WRONG
-    assert {turn: grade.right for turn, grade in graded.answers.items()} == {"a": True, "c": False, "d": False}
-    assert graded.answers["d"].detail == without.team.detail == "no answer"
-    assert asyncio.run(grade_episodes_async([episode, lost], pool)) == [graded, without]
-
-
-def test_two_tasks_with_the_same_text_and_other_answers_are_graded_apart(pool: GraderPool) -> None:
-    tasks = [Task(id=f"t:{n}", question="Same text", answer=str(n)) for n in (5, 6)]
-    graded = grade_episodes([make_episode(task, "5", {}) for task in tasks], pool)
-    assert [g.team.right for g in graded] == [True, False]
