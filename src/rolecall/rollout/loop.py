@@ -221,17 +221,29 @@ class LoopRunner:
         self.watchdog_s = watchdog_s
         self.grace_s = grace_s
 
-    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Run to the end; raises `BlockedLoop` when code of a workflow blocks the loop longer than `watchdog_s`."""
+    @property
+    def loop(self) -> EpisodeLoop:
         loop = self._runner.get_loop()
         assert isinstance(loop, EpisodeLoop)
+        return loop
+
+    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Run to the end; raises `BlockedLoop` when code of a workflow blocks the loop longer than `watchdog_s`."""
+        loop = self.loop
+        result: list[T] = []
+
+        async def main() -> None:  # returns nothing: `signal.signal` makes the repr of the main task and its result
+            result.append(await coroutine)
+
         if self.watchdog_s is None:
-            return self._runner.run(coroutine)
+            self._runner.run(main())
+            return result[0]
         with Watchdog(loop, limit_s=self.watchdog_s, grace_s=self.grace_s, thread=threading.current_thread()) as dog:
             try:
-                return self._runner.run(dog.guard(coroutine))
+                self._runner.run(dog.guard(main()))
             finally:
                 dog.raise_if_tripped()
+        return result[0]
 
     def close(self) -> None:
         self._runner.close()

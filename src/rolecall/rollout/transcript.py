@@ -7,6 +7,7 @@ one of a lower level, and records of one level were made side by side.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 from array import array
@@ -185,8 +186,9 @@ def hash_ids(ids: Sequence[int]) -> str:
     return hashlib.blake2b(array("q", ids).tobytes(), digest_size=12).hexdigest()
 
 
-def hash_sampling(sampling: Sampling, end_ids: Sequence[int]) -> str:
-    return hashlib.blake2b(repr((sampling, tuple(end_ids))).encode(), digest_size=8).hexdigest()
+@functools.lru_cache(maxsize=256)
+def hash_sampling(sampling: Sampling, end_ids: tuple[int, ...]) -> str:
+    return hashlib.blake2b(repr((sampling, end_ids)).encode(), digest_size=8).hexdigest()
 
 
 def task_hash(task: Task) -> str:
