@@ -129,9 +129,9 @@ class LocalEngine:
         that are decoding go on under the new version, their keys and values computed again."""
         if not self.known(policy).trained:
             raise EngineError(f"policy {policy!r} is frozen and loads no weights; it was read when the engine started")
-        shapes, optional = self.manifest[policy]
+        shapes, tied = self.manifest[policy]
         tensors = {name: torch.as_tensor(tensor).detach() for name, tensor in weights.items()}
-        check_tensors(f"policy {policy!r} version {version}", shapes, tensors, optional)
+        check_tensors(f"policy {policy!r} version {version}", shapes, tensors, tied)
         async with self.wave(always=True):
             path = Path(self.folder.name) / f"{next(self.numbers)}.safetensors"
             await asyncio.to_thread(write, tensors, path)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers.utils import logging
 
 from rolecall.engines.local_cache import ColumnCache
 from rolecall.engines.local_fast import FastRunner, is_fast
@@ -34,7 +37,7 @@ class Base:
     device: torch.device
     end_ids: tuple[int, ...]
     max_positions: int
-    tied_names: tuple[str, ...]
+    tied: Mapping[str, str]
 
 
 def end_ids_of(model: Any, path: str) -> tuple[int, ...]:
@@ -48,12 +51,24 @@ def end_ids_of(model: Any, path: str) -> tuple[int, ...]:
     return () if found is None else (int(found),)
 
 
+@contextmanager
+def quiet() -> Iterator[None]:
+    """No progress bar of Transformers for a moment; the run has its own."""
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()
+
+
 def load_base(model_name: str, dtype: str, adapters: Sequence[tuple[str, LoraSpec]], *, fast: bool = True) -> Base:
     """Read a model from disk to the GPU if there is one, patch in empty adapters, and choose its runner."""
     if dtype not in DTYPES:
         raise ConfigError(f"model {model_name!r} has dtype {dtype!r}{nearest(dtype, DTYPES)}")
     path = resolve_model(model_name)
-    with boundary(ConfigError, f"loading model {model_name!r}"):
+    with boundary(ConfigError, f"loading model {model_name!r}"), quiet():
         model = AutoModelForCausalLM.from_pretrained(path, dtype=DTYPES[dtype])
     check_architecture(model.config.get_text_config(), model_name)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -69,7 +84,7 @@ def load_base(model_name: str, dtype: str, adapters: Sequence[tuple[str, LoraSpe
         device=device,
         end_ids=end_ids_of(model, path),
         max_positions=int(limit) if limit else 1 << 30,
-        tied_names=tied,
+        tied=tied,
     )
 
 
@@ -118,10 +133,10 @@ class Host:
         names = {name: tuple(tensor.shape) for name, tensor in base.model.state_dict().items()}
         return {name: shape for name, shape in names.items() if name not in self.optional(policy)}
 
-    def optional(self, policy: str) -> tuple[str, ...]:
-        """Names that `load` accepts beside `shapes`: a tied LM head, which is the embedding under another name."""
+    def optional(self, policy: str) -> Mapping[str, str]:
+        """Names that `load` accepts beside `shapes`, each with the tensor that it must equal: a tied LM head."""
         base = self.base(policy)
-        return base.tied_names if policy not in self.adapted else ()
+        return base.tied if policy not in self.adapted else {}
 
     @torch.no_grad()
     def load(self, policy: str, version: int, tensors: Mapping[str, torch.Tensor]) -> None:
@@ -198,18 +213,23 @@ def saved_adapter(spec: PolicySpec) -> tuple[LoraSpec, dict[str, torch.Tensor]]:
     return lora, tensors
 
 
-def tied_names(model: Any) -> tuple[str, ...]:
-    """Names in the state dict of an LM head that shares its weight with the embedding; () when it has its own."""
-    head = model.get_output_embeddings()
-    if head is None or head.weight is not model.get_input_embeddings().weight:
-        return ()
-    return tuple(f"{name}.weight" for name, module in model.named_modules() if module is head)
+def tied_names(model: Any) -> dict[str, str]:
+    """The state dict's name of a tied LM head, with that of the embedding whose weight it shares; {} when it has its
+    own."""
+    head, embedding = model.get_output_embeddings(), model.get_input_embeddings()
+    if head is None or head.weight is not embedding.weight:
+        return {}
+    names = {id(module): f"{name}.weight" for name, module in model.named_modules()}
+    return {names[id(head)]: names[id(embedding)]}
 
 
-def check_tensors(where: str, wanted: Shapes, seen: Mapping[str, torch.Tensor], optional: Sequence[str] = ()) -> None:
-    """`EngineError` naming every missing and unexpected tensor, the first of another shape, the first not finite."""
+def check_tensors(
+    where: str, wanted: Shapes, seen: Mapping[str, torch.Tensor], tied: Mapping[str, str] = MappingProxyType({})
+) -> None:
+    """`EngineError` naming every missing and unexpected tensor, the first of another shape, the first not finite; and a
+    tensor of `tied` that is there and differs from the one it is tied to."""
     missing = sorted(wanted.keys() - seen.keys())
-    unexpected = sorted(seen.keys() - wanted.keys() - set(optional))
+    unexpected = sorted(seen.keys() - wanted.keys() - tied.keys())
     if missing or unexpected:
         raise EngineError(f"{where}: tensors missing: {missing or 'none'}; unexpected: {unexpected or 'none'}")
     for name, shape in wanted.items():
@@ -217,3 +237,6 @@ def check_tensors(where: str, wanted: Shapes, seen: Mapping[str, torch.Tensor], 
             raise EngineError(f"{where}: tensor {name!r} has shape {tuple(seen[name].shape)}; wanted {shape}")
         if not bool(torch.isfinite(seen[name]).all()):
             raise EngineError(f"{where}: tensor {name!r} holds values that are not finite")
+    for name, twin in tied.items():
+        if name in seen and not torch.equal(seen[name], seen[twin]):
+            raise EngineError(f"{where}: tensor {name!r} differs from {twin!r}, to which the model has it tied")

@@ -23,7 +23,7 @@ from rolecall.errors import EngineError, RolecallError
 CLOSE_S = 5.0
 START_S = 600.0
 
-Manifest = dict[str, tuple[dict[str, tuple[int, ...]], tuple[str, ...]]]
+Manifest = dict[str, tuple[dict[str, tuple[int, ...]], dict[str, str]]]  # policy -> `Host.shapes`, `Host.optional`
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

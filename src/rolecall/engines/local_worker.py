@@ -40,7 +40,7 @@ def serve(
     except (EngineError, ConfigError) as error:
         connection.send(("failed", 0, error))
         return
-    connection.send(("ready", 0, {name: (host.shapes(name), host.optional(name)) for name in host.specs}))
+    connection.send(("ready", 0, {name: (host.shapes(name), dict(host.optional(name))) for name in host.specs}))
     scheduler = Scheduler(host, settings)
     with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError):
         while True:
@@ -89,10 +89,8 @@ def main() -> None:
     except EOFError:
         return
     import torch
-    from transformers.utils import logging
 
     torch.set_num_threads(settings.threads_per_worker)
-    logging.disable_progress_bar()
     serve(connection, index, specs, settings, loads)
 
 
