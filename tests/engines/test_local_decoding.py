@@ -8,6 +8,7 @@ from local_builders import NEVER, generate, max_difference, plain_logprobs, ragg
 
 from rolecall.engines.local import LocalEngine
 from rolecall.engines.local_cache import ColumnCache
+from rolecall.engines.local_decode import Batch
 from rolecall.engines.local_host import load_base
 from rolecall.engines.specs import LocalSettings, PolicySpec
 from rolecall.errors import EngineError
@@ -236,6 +237,29 @@ def test_a_request_that_cannot_run_gets_its_own_error_and_the_others_go_on(engin
     assert all(isinstance(reply, EngineError) for reply in replies[1:])
     for reply, words in zip(replies[1:], ("'solvr'", "empty prompt", "5000", "2048 positions"), strict=True):
         assert words in str(reply)
+
+
+def test_a_batch_that_outgrows_its_tokens_puts_rows_back_in_line_without_a_trace(folder, engine):
+    asked = [request("p", prompt, seed, max_tokens=90) for seed, prompt in enumerate(ragged_prompts(12))]
+    free = generate(engine, asked)
+    settings = LocalSettings(mode="inline", max_batch_tokens=500)
+    tight = LocalEngine([PolicySpec(name="p", kind="model", model=folder)], settings)
+    held = []
+    step = Batch.step
+
+    def spy(batch):
+        held.append(len(batch.rows) * (batch.cache.write - batch.cache.low + 1))
+        return step(batch)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Batch, "step", spy)
+        replies = generate(tight, asked)
+    tight.shut_down()
+    assert max(held) <= 500
+    differing = [one.token_ids != two.token_ids for one, two in zip(free, replies, strict=True)]
+    assert sum(differing) <= 1  # a near-tie
+    for one, two, other in zip(free, replies, differing, strict=True):
+        assert other or max_difference(one.logprobs, two.logprobs) < 1e-5
 
 
 def architectures():

@@ -67,7 +67,7 @@ class LocalEngine:
         )
         self.turn: tuple[asyncio.AbstractEventLoop, asyncio.Lock] | None = None
         self.workers = [
-            Worker(index, specs, self.settings, lambda: self.current) for index in range(self.settings.num_workers)
+            Worker(index, specs, self.settings, lambda: self.current) for index in range(num_workers(self.settings))
         ]
         try:
             manifests = [worker.ready.result(START_S) for worker in self.workers]
@@ -190,6 +190,12 @@ class LocalEngine:
         for worker in self.workers:
             worker.close()
         self.folder.cleanup()
+
+
+def num_workers(settings: LocalSettings) -> int:
+    """As many as the settings say, and no more than there are GPUs where there is one: two would share its memory."""
+    gpus = torch.cuda.device_count()
+    return min(settings.num_workers, gpus) if gpus else settings.num_workers
 
 
 def weights_root() -> str | None:

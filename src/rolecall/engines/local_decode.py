@@ -224,6 +224,15 @@ class Batch:
         self.refresh()
         return out
 
+    def overflow(self) -> list[Row]:
+        """Take out rows while the batch outgrows its tokens: those with the fewest tokens, cheapest to run again."""
+        out: list[Row] = []
+        while len(self.rows) > 1 and len(self.rows) * (self.cache.write - self.cache.low + 1) > self.max_tokens:
+            num = len(self.rows)
+            lengths = self.given + self.drawn[:num]
+            out += self.remove(sorted(np.argsort(lengths, kind="stable")[: max(1, num // 8)].tolist()))
+        return out
+
     def evict(self, leaves: Callable[[Row], bool]) -> list[Row]:
         """Take out the rows for which `leaves` is true, finished or not."""
         return self.remove([slot for slot, row in enumerate(self.rows) if leaves(row)])

@@ -125,11 +125,13 @@ class Scheduler:
                     while line and batch.room(line[0], extra=len(joining)):
                         joining.append(line.popleft())
                     done = batch.add(joining) if joining else []
+                    line.extendleft(reversed(batch.overflow()))
                     if batch.rows:
                         done += batch.step()
                     replies += [(row.id, row.completion()) for row in done]
             except EngineError as error:
-                lost = {row.id for row in (*batch.rows, *joining)}
+                waiting = {row.id for row in line}
+                lost = {row.id for row in (*batch.rows, *joining)} - waiting
                 batch.clear()
                 replies += [(row_id, error) for row_id in sorted(lost)]
         return replies

@@ -91,6 +91,8 @@ def main() -> None:
     import torch
 
     torch.set_num_threads(settings.threads_per_worker)
+    if torch.cuda.is_available():
+        torch.cuda.set_device(index % torch.cuda.device_count())
     serve(connection, index, specs, settings, loads)
 
 
