@@ -151,8 +151,8 @@ def _print_summary(summary: dict[str, Any], folder: Path) -> None:
     tokens = summary["tokens"]
     console.print(
         f"{summary['steps']} steps in {summary['wall_s']:.0f} s, {tokens['generated']:,} tokens generated "
-        f"({summary['tokens_per_s']:,.0f} a second), {tokens['trained']:,} trained; engine and learner log-probabilities "
-        f"differ by at most {summary['parity']['max_abs_diff']:.1e}",
+        f"({summary['tokens_per_s']:,.0f} a second), {tokens['trained']:,} trained; engine and learner "
+        f"log-probabilities differ by at most {summary['parity']['max_abs_diff']:.1e}",
         highlight=False,
     )
     console.print(f"summary: {folder / 'summary.json'}", highlight=False, soft_wrap=True)
@@ -165,7 +165,7 @@ def _print_evaluation(figures: dict[str, Any]) -> None:
     table.add_column("mean and 95 % interval")
     table.add_column("n")
     rows = [(f"team, avg@{figures['samples']}", figures.get("team"))]
-    rows += [(f"pass@{figures['k']}", figures.get("pass_at_k")), (f"majority@{figures['k']}", figures.get("majority_at_k"))]
+    rows += [(f"{name}@{figures['k']}", figures.get(f"{name}_at_k")) for name in ("pass", "majority")]
     rows += [("first answer alone", figures.get("first_answer")), ("team minus first answer", figures.get("margin"))]
     for role, rates in figures["roles"].items():
         rows += [(f"{role}: {name.replace('_', ' ')}", estimate) for name, estimate in rates.items()]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from rolecall.assemble import Plan
 from rolecall.engines.specs import LoraSpec, PolicySpec, resolve_model
 from rolecall.errors import ConfigError, boundary
+from rolecall.records import Task
 
 BYTES = {"float32": 4, "bfloat16": 2}
 
@@ -12,7 +13,8 @@ BYTES = {"float32": 4, "bfloat16": 2}
 def describe(plan: Plan) -> str:
     """Roles to policies, peers a step, sequences and tokens a step, and the memory that weights and optimisers take."""
     config, sampler = plan.config, plan.algorithm.sampler
-    episodes = config.rollout.tasks_per_step * sampler.n
+    num_peers = len(sampler.plans((Task(id="any", question="", answer=None),)))
+    episodes = config.rollout.tasks_per_step * num_peers
     longest = sum(plan.sampling[role].max_tokens * _calls(plan, role) for role in plan.roles)
     sequences = episodes * sum(_calls(plan, role) for role in plan.roles)
     lines = [f"run {config.name!r}: {config.steps} steps, seed {config.seed}, deterministic {config.deterministic}", ""]
@@ -28,9 +30,9 @@ def describe(plan: Plan) -> str:
     lines += [
         "",
         f"algorithm {plan.algorithm.name}: units by {plan.algorithm.grouping.unit}, peers by "
-        f"{plan.algorithm.grouping.peers}, {sampler.n} episodes a task, loss ratio {plan.algorithm.loss.ratio}, "
+        f"{plan.algorithm.grouping.peers}, {num_peers} {sampler.denominator} a task, loss ratio {plan.algorithm.loss.ratio}, "
         f"{plan.algorithm.loss.aggregate}",
-        f"a step: {config.rollout.tasks_per_step} tasks x {sampler.n} = {episodes} {sampler.denominator}, at most "
+        f"a step: {config.rollout.tasks_per_step} tasks x {num_peers} = {episodes} {sampler.denominator}, at most "
         f"{sequences} sequences and {episodes * longest:,} generated tokens",
         "",
         "memory for weights, gradients and AdamW moments (activations and caches come on top)",
@@ -61,8 +63,8 @@ def _memory(plan: Plan) -> list[str]:
         copies = base * BYTES[spec.dtype] * plan.config.engine.workers
         total += size + copies
         lines.append(
-            f"{spec.name}: {base / 1e6:,.2f} M parameters, {trained / 1e6:,.2f} M trained; learner {size / 2**20:,.1f} MiB, "
-            f"engine {copies / 2**20:,.1f} MiB ({plan.config.engine.workers} workers)"
+            f"{spec.name}: {base / 1e6:,.2f} M parameters, {trained / 1e6:,.2f} M trained; learner "
+            f"{size / 2**20:,.1f} MiB, engine {copies / 2**20:,.1f} MiB ({plan.config.engine.workers} workers)"
         )
     lines.append(f"in all {total / 2**20:,.1f} MiB")
     return lines

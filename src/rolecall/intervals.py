@@ -71,7 +71,7 @@ def proportion(clusters: Sequence[Sequence[float]]) -> Estimate:
 
 
 def paired_difference(clusters: Sequence[Sequence[float]]) -> Estimate:
-    """The mean of differences in [-1, 1], grouped by task, with a clustered normal interval (same variance as above)."""
+    """The mean of differences in [-1, 1] grouped by task; a normal interval with the clustered variance above."""
     filled = [cluster for cluster in clusters if cluster]
     n = sum(map(len, filled))
     if n == 0:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -77,6 +77,7 @@ class Run:
         self.learners = {n: policy.learner for n, policy in self.policies.items() if policy.learner is not None}
         self.loop = LoopRunner()
         self.graders = GraderPool(workers=config.grading.workers, deadline_s=config.grading.timeout_s)
+        self.graders.start({task.grader for tasks in self.splits for task in tasks})
         self.engine = LocalEngine(
             list(plan.table.specs.values()), config.engine.local(deterministic=config.deterministic)
         )
@@ -84,7 +85,7 @@ class Run:
         self.parity = Parity(self.engine, self.publisher, self.policies, self._probe_sequences(), seed=config.seed)
         self.collector = self._collector(plan.sampling)
         self.step, self.state, self.totals = 0, dict[str, Any](), Totals()
-        self.times: Counter[str] = Counter()
+        self.times: dict[str, float] = defaultdict(float)
         self.metrics: dict[str, float] = {}
 
     def close(self) -> None:
@@ -101,7 +102,7 @@ class Run:
         budget = self.config.token_budget
         while self.step < self.config.steps and (budget is None or self.totals.tokens_generated < budget):
             self.step += 1
-            self.metrics, self.times = {}, Counter()
+            self.metrics, self.times = {}, defaultdict(float)
             yield self.step
 
     def collect(self, tasks: Sequence[Task]) -> list[GradedEpisode]:
@@ -148,7 +149,9 @@ class Run:
                     counts=counts,
                 )
             )
-            reports = {name: learner.update(samples.get(name, []), self.step) for name, learner in self.learners.items()}
+            reports = {
+                name: learner.update(samples.get(name, []), self.step) for name, learner in self.learners.items()
+            }
         self.metrics |= {f"samples/{name}": count for name, count in counts.items()}
         for report in reports.values():
             self.metrics |= report.metrics
@@ -254,7 +257,9 @@ class Run:
         number = 1 if greedy else samples or self.config.evaluation.samples
         sampling = {role: self.config.eval_sampling(role, greedy=greedy) for role in self.plan.roles}
         plans = [
-            EpisodePlan(task=task, index=index, order=order) for order, task in enumerate(tasks) for index in range(number)
+            EpisodePlan(task=task, index=index, order=order)
+            for order, task in enumerate(tasks)
+            for index in range(number)
         ]
         collector = self._collector(sampling, label)
         try:

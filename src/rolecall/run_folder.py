@@ -1,4 +1,4 @@
-"""A run is a folder: the resolved configuration, the environment, metrics and episodes in Parquet, checkpoints, summary.
+"""A run is a folder: the resolved configuration, the environment, metrics and episodes, checkpoints, the summary.
 
 Every file is written aside and renamed, so a kill leaves the old file or the new one, never half of either.
 """

@@ -125,7 +125,7 @@ def test_running_out_of_memory_is_told_from_other_errors() -> None:
     ("knobs", "words"),
     [
         ({"schedule": "cosin"}, "did you mean 'cosine'"),
-        ({"schedule": "cosine"}, "set learner.schedule_steps"),
+        ({"schedule": "cosine", "schedule_steps": 2, "warmup_steps": 2}, "set learner.schedule_steps"),
         ({"precision": "fp16"}, "learner.precision"),
         ({"lr": 0.0}, "above 0"),
         ({"minibatches": 0}, "at least 1"),

@@ -22,7 +22,7 @@ class LearnerConfig:
     `precision`: `float32`; `bfloat16` computes in bfloat16 and keeps trained weights, gradients and moments in float32
     (frozen base weights of adapters are bfloat16); `bfloat16_plain` keeps all of them in bfloat16, where updates
     smaller than about 1/256 of a weight are lost. `schedule_steps`: optimizer steps over which `cosine` and `linear`
-    go from `lr` to `min_lr_ratio * lr`. `microbatch_tokens` bounds rows times the longest row. A step whose loss or
+    go from `lr` to `min_lr_ratio * lr` (0: a run sets it to its own length). `microbatch_tokens` bounds rows times the longest row. A step whose loss or
     gradient is not finite, or which runs out of memory, is skipped and counted, or stops the run (`on_nonfinite`).
     `by_copy` gives each microbatch rows of one copy of a role. Weight decay leaves out vectors (norms, biases).
     `ratio_against`: importance ratios are taken to the log-probabilities as sampled, or to the learner's own at the
@@ -71,7 +71,7 @@ class LearnerConfig:
                 f"learner.minibatches ({self.minibatches}) and learner.microbatch_tokens ({self.microbatch_tokens}) "
                 "must be at least 1"
             )
-        if self.schedule != "constant" and self.schedule_steps <= self.warmup_steps:
+        if self.schedule != "constant" and 0 < self.schedule_steps <= self.warmup_steps:
             raise ConfigError(
                 f"learner.schedule is {self.schedule!r} over {self.schedule_steps} optimizer steps with "
                 f"{self.warmup_steps} of warm-up; set learner.schedule_steps to the optimizer steps of the whole run"

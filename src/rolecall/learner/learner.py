@@ -15,7 +15,7 @@ from torch import Tensor
 from rolecall.algorithms.loss import Loss
 from rolecall.dynamics.formulas import total_norm
 from rolecall.dynamics.role_gradients import RoleGradients
-from rolecall.errors import LearnerError
+from rolecall.errors import ConfigError, LearnerError
 from rolecall.learner.config import LearnerConfig
 from rolecall.learner.logprobs import Split, TokenScores, token_scores
 from rolecall.learner.modules import PolicyModule
@@ -33,6 +33,11 @@ class Learner:
     """
 
     def __init__(self, name: str, module: PolicyModule, config: LearnerConfig, loss: Loss | None = None) -> None:
+        if config.schedule != "constant" and config.schedule_steps == 0:
+            raise ConfigError(
+                f"policy {name!r}: learner.schedule is {config.schedule!r} and learner.schedule_steps is 0; set it to the "
+                "optimizer steps of the whole run"
+            )
         self.name = name
         self.module = module
         self.config = config

@@ -64,6 +64,9 @@ class TaskSplits:
     num_unused: int = 0
     num_held_back: int = 0
 
+    def __iter__(self) -> Iterator[TaskSet]:
+        return iter((self.train, self.validation, self.test))
+
     @property
     def fingerprint(self) -> str:
         parts = (self.train.fingerprint, self.validation.fingerprint, self.test.fingerprint)

@@ -1,0 +1,153 @@
+"""Configuration: strict keys that name the nearest, overrides, recipes on top of recipes, one table of policies."""
+
+from __future__ import annotations
+
+import pytest
+
+from rolecall.assemble import config_fingerprint, make_plan
+from rolecall.config import apply_overrides, load_config, make_config, overlay
+from rolecall.errors import ConfigError
+
+BASE = {
+    "workflow": {"name": "solve_verify_correct"},
+    "tasks": {"name": "jsonl", "path": "tasks.jsonl"},
+    "algorithm": {"name": "mas_grpo"},
+}
+
+
+def config(**changes):
+    return make_config(overlay(BASE, changes))
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"learner": {"lrr": 1e-4}}, "unknown key 'learner.lrr'; did you mean 'lr'"),
+        ({"stepz": 3}, "unknown key 'stepz'; did you mean 'steps'"),
+        ({"roles": {"solver": {"polcy": "x"}}}, "unknown key 'roles.solver.polcy'; did you mean 'policy'"),
+        ({"evaluation": {"sampling": {"temprature": 1}}}, "did you mean 'temperature'"),
+        ({"sampling": {"top_p": 1.5}}, "sampling.top_p is 1.5; wanted in (0, 1]"),
+        ({"steps": -1}, "steps"),
+        ({"learner": {"lr": "fast"}}, "learner.lr"),
+        ({"model": {"lora": {"rank": 0}, "kind": "adapter"}}, "lora.rank is 0"),
+        ({"sharing": "shared", "policies": {"a": {}}}, "contradict each other"),
+        ({"roles": {"solver": {"policy": "x"}}}, "needs a [policies.x] table"),
+    ],
+)
+def test_a_wrong_key_or_value_is_named_with_what_was_wanted(changes, words):
+    with pytest.raises(ConfigError) as error:
+        config(**changes)
+    assert words in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"workflow": {"max_round": 1}}, "did you mean 'max_rounds'"),
+        ({"workflow": {"name": "solve_verify"}}, "did you mean 'solve_verify_correct'"),
+        ({"algorithm": {"estimatr": "mean"}}, "did you mean 'estimator'"),
+        ({"algorithm": {"loss": {"clip_hi": 1}}}, "clip_high"),
+        ({"roles": {"verifer": {}}}, "did you mean 'verifier'"),
+        ({"train_roles": ["verifer"]}, "did you mean 'verifier'"),
+        ({"algorithm": {"loss": {"kl_by_role": {"verifer": 1.0}}}}, "did you mean 'verifier'"),
+        ({"policies": {"a": {}}, "roles": {"solver": {"policy": "a"}}}, "role 'verifier' has no policy"),
+        ({"sampling": {"temperature": 0.0}}, "temperature"),
+        ({"sampling": {"top_k": 5}}, "top_k"),
+        ({"model": {"learner": {"lrr": 1}}}, "did you mean 'lr'"),
+    ],
+)
+def test_a_part_that_does_not_fit_the_workflow_is_named(changes, words):
+    with pytest.raises(ConfigError) as error:
+        make_plan(config(**changes))
+    assert words in str(error.value)
+
+
+def test_sharing_is_short_for_a_table():
+    shared = make_plan(config(sharing="shared")).table
+    isolated = make_plan(config(sharing="isolated")).table
+    assert set(shared.roles.values()) == {"shared"}
+    assert dict(isolated.roles) == {"solver": "solver", "verifier": "verifier", "corrector": "corrector"}
+
+
+def test_any_mix_of_policies_is_a_table():
+    table = make_plan(
+        config(
+            policies={"writer": {"learner": {"lr": 2e-5}}, "judge": {"kind": "frozen"}},
+            roles={"solver": {"policy": "writer"}, "corrector": {"policy": "writer"}, "verifier": {"policy": "judge"}},
+        )
+    )
+    assert table.table.policy("verifier") == "judge"
+    assert table.table.train_roles == ("solver", "corrector")
+    assert table.learners["writer"].lr == 2e-5
+    assert "judge" not in table.learners
+
+
+def test_overrides_are_toml_values_and_plain_text_otherwise():
+    data = apply_overrides(
+        BASE, ["learner.lr=1e-4", "train_roles=['solver']", "sharing=isolated", "workflow.max_rounds=3"]
+    )
+    assert data["learner"]["lr"] == 1e-4
+    assert data["train_roles"] == ["solver"]
+    assert data["sharing"] == "isolated"
+    assert data["workflow"] == {"name": "solve_verify_correct", "max_rounds": 3}
+
+
+def test_an_override_of_a_component_name_starts_it_afresh():
+    data = apply_overrides(overlay(BASE, {"algorithm": {"n": 4}}), ["algorithm.name=rae"])
+    assert data["algorithm"] == {"name": "rae"}
+
+
+def test_a_malformed_override_says_its_form():
+    with pytest.raises(ConfigError, match="of the form key"):
+        apply_overrides(BASE, ["learner.lr"])
+
+
+def test_a_recipe_extends_another_and_circles_are_found(tmp_path):
+    (tmp_path / "base.toml").write_text(
+        'steps = 5\n[workflow]\nname = "single_agent"\n[tasks]\nname = "jsonl"\npath = "x"\n[algorithm]\nname = "rae"\n'
+    )
+    (tmp_path / "top.toml").write_text('extends = "base.toml"\nsteps = 7\n[algorithm]\nn = 2\n')
+    loaded = load_config(tmp_path / "top.toml")
+    assert loaded.steps == 7
+    assert loaded.algorithm.params == {"n": 2}
+    (tmp_path / "base.toml").write_text('extends = "top.toml"\n')
+    with pytest.raises(ConfigError, match="extends itself"):
+        load_config(tmp_path / "top.toml")
+
+
+def test_unreadable_recipes_are_named(tmp_path):
+    with pytest.raises(ConfigError, match="cannot be read"):
+        load_config(tmp_path / "none.toml")
+    (tmp_path / "bad.toml").write_text("steps = = 3")
+    with pytest.raises(ConfigError, match="is not TOML"):
+        load_config(tmp_path / "bad.toml")
+    (tmp_path / "bytes.toml").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(ConfigError, match="not UTF-8"):
+        load_config(tmp_path / "bytes.toml")
+    with pytest.raises(ConfigError, match="'workflow' is missing"):
+        make_config({})
+
+
+def test_the_fingerprint_ignores_what_a_resumed_run_may_change():
+    assert config_fingerprint(config()) == config_fingerprint(config(steps=500, evaluation={"every_steps": 3}))
+    assert config_fingerprint(config()) != config_fingerprint(config(learner={"lr": 1e-3}))
+    cosine = {"schedule": "cosine"}
+    assert config_fingerprint(config(learner=cosine)) != config_fingerprint(config(learner=cosine, steps=500))
+
+
+def test_a_schedule_without_a_length_spans_the_run():
+    plan = make_plan(config(learner={"schedule": "linear", "minibatches": 2}, steps=30))
+    assert plan.learners["shared"].schedule_steps == 60
+
+
+def test_roles_inherit_sampling_and_override_it():
+    loaded = config(
+        sampling={"max_tokens": 64},
+        roles={"verifier": {"sampling": {"max_tokens": 8}}},
+        evaluation={"sampling": {"temperature": 0.6, "top_p": 0.95}},
+    )
+    assert loaded.role_sampling("verifier").max_tokens == 8
+    assert loaded.role_sampling("solver").max_tokens == 64
+    assert loaded.eval_sampling("verifier").temperature == 0.6
+    assert loaded.eval_sampling("verifier").max_tokens == 8
+    assert loaded.eval_sampling("solver", greedy=True).top_p == 1.0
