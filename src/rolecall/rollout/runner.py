@@ -187,15 +187,12 @@ async def drive(session: EpisodeSession, without: Absences = ()) -> Finished:
     )
     root.branch = Branch(session)
     session.attach(root, ended)
-    timer = None if limits.deadline_s is None else loop.deadline(limits.deadline_s, session.expire)
     try:
         await ended
     finally:
-        if timer is not None:
-            timer.cancel()
         session.stop()
     error = None if not root.done() or root.cancelled() else root.exception()
-    if isinstance(error, BlockedLoop) or (error is not None and not isinstance(error, RolecallError)):
+    if isinstance(error, BlockedLoop):
         raise error
     if session.expired:
         error = EpisodeTimeout(
@@ -204,6 +201,8 @@ async def drive(session: EpisodeSession, without: Absences = ()) -> Finished:
         )
     elif root.cancelled():
         error = WorkflowError(f"workflow {name} was cancelled from inside")
+    if error is not None and not isinstance(error, RolecallError):
+        raise error
     if session.mismatch is not None:
         raise session.mismatch
     return _finish(session, None if error is not None or not root.done() else root.result(), error)

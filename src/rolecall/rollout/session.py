@@ -7,6 +7,8 @@ any other goes to the port. See `transcript.py` for records and `runner.py` for 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import inspect
 import random
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -75,6 +77,7 @@ class EpisodeSession:
         self.expired = False
         self._root: EpisodeTask[Any] | None = None
         self._ended: asyncio.Future[None] | None = None
+        self._clock: asyncio.TimerHandle | None = None
         self._rng: TeamRandom | None = None
         self._counts: dict[tuple[str, int], int] = {}
         self._in_flight: set[tuple[str, int]] = set()
@@ -98,22 +101,45 @@ class EpisodeSession:
         """`root` runs the workflow; `ended` is set when it is done, or given up."""
         self._root, self._ended = root, ended
         root.add_done_callback(lambda _: self._end())
+        self.port.enter(self)
+        self._start_clock()
 
-    def expire(self) -> None:
-        """The episode's deadline has passed."""
-        self.expired = True
-        self.stop()
+    def _start_clock(self) -> None:
+        if self.limits.deadline_s is not None:
+            self._clock = self.loop.deadline(self.limits.deadline_s, self._expire)
+
+    def _expire(self) -> None:
+        """The episode's deadline has passed; while it only waits for other episodes, it gets another one."""
+        if self.port.waits_for_others(self):
+            self._start_clock()
+        else:
+            self.expired = True
+            self.stop()
 
     def stop(self) -> None:
         """Cancel whatever still runs; a workflow that does not let itself be cancelled is given up after a while."""
         if self._root is None or self.closed:
             return
         self.closed = True
+        self.port.leave(self)
+        if self._clock is not None:
+            self._clock.cancel()
         self.waited_for = self.waits_for
         self._root.branch.cancel()
         if not self._root.done():
             self._root.cancel()
-            self.loop.deadline(self.limits.grace_s, self._end)
+            self.loop.deadline(self.limits.grace_s, self._give_up)
+
+    def _give_up(self) -> None:
+        """Close the coroutine of a workflow that swallowed its cancellation, so that its loop can be closed too."""
+        root = self._root
+        if root is not None and not root.done():
+            coroutine = root.get_coro()
+            if inspect.iscoroutine(coroutine):
+                with contextlib.suppress(RuntimeError):  # it ignored that as well: nothing more can be done from here
+                    coroutine.close()
+            root.cancel()
+        self._end()
 
     def _end(self) -> None:
         if self._ended is not None and not self._ended.done():
@@ -126,6 +152,7 @@ class EpisodeSession:
         settings = self.roles.get(role)
         if settings is None:
             raise WorkflowError(f"role {role!r} has no policy{nearest(role, self.roles)}")
+        branch = self._branch()
         self._check_open()
         seat = (role, copy)
         if seat in self._in_flight:
@@ -140,7 +167,6 @@ class EpisodeSession:
             )
         self._counts[seat] = call + 1
         key = Key(role, copy, call)
-        branch = self._branch()
         seen = branch.observed()
         self._in_flight.add(seat)
         try:
@@ -293,12 +319,13 @@ class EpisodeSession:
         return self._seed(tuple(key), candidate, *([branch] if branch else []))
 
     async def effect(self, name: str, fn: Callable[[], Any], deadline_s: float | None) -> Any:
+        branch = self._branch()
         self._check_open()
         if name in self._effects_in_flight:
             raise WorkflowError(f"two effects named {name!r} at once: give each its own name, e.g. {name + '.1'!r}")
         call = self._effect_counts.get(name, 0)
         self._effect_counts[name] = call + 1
-        level = self._branch().observed().level
+        level = branch.observed().level
         record = self.book.old_effects.get((name, call))
         self._effects_in_flight.add(name)
         try:

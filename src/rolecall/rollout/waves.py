@@ -54,8 +54,27 @@ class Pending:
         return CallTimeout(f"{self.key} had no reply within {self.deadline_s:g} s; raise the role's deadline_s")
 
 
+class Owner(Protocol):
+    """What a port knows of an episode: the calls that wait, and how many effects run."""
+
+    pending: dict[Key, Pending]
+    num_effects: int
+
+
 class Port(Protocol):
     """Where a session hands in its calls."""
+
+    def enter(self, owner: Owner) -> None:
+        """An episode begins."""
+        ...
+
+    def leave(self, owner: Owner) -> None:
+        """An episode has ended."""
+        ...
+
+    def waits_for_others(self, owner: Owner) -> bool:
+        """Whether an episode only waits until other episodes let the next wave go: that is not its own time."""
+        ...
 
     def submit(self, pending: Pending) -> None: ...
 
@@ -66,6 +85,15 @@ class Port(Protocol):
 
 class FrontierPort:
     """Takes calls and answers none: the calls of an episode that is run up to its frontier."""
+
+    def enter(self, owner: Owner) -> None:
+        return
+
+    def leave(self, owner: Owner) -> None:
+        return
+
+    def waits_for_others(self, owner: Owner) -> bool:
+        return False
 
     def submit(self, pending: Pending) -> None:
         return
@@ -81,6 +109,16 @@ class EnginePort:
         self.engine, self.loop, self.broken = engine, loop, broken
         self.num_calls = 0
         self.num_batches = 0
+        self.live: set[Owner] = set()
+
+    def enter(self, owner: Owner) -> None:
+        self.live.add(owner)
+
+    def leave(self, owner: Owner) -> None:
+        self.live.discard(owner)
+
+    def waits_for_others(self, owner: Owner) -> bool:
+        return False
 
     async def ask(self, batch: Sequence[Pending]) -> None:
         self.num_calls += len(batch)
@@ -122,6 +160,8 @@ class WavePort(EnginePort):
         super().__init__(engine, loop, broken)
         self.queue: set[Pending] = set()
         self.wave: asyncio.Task[None] | None = None
+        self.asked: list[Pending] = []
+        self.excused: dict[Owner, tuple[int, int]] = {}
 
     def submit(self, pending: Pending) -> None:
         self.queue.add(pending)
@@ -131,14 +171,38 @@ class WavePort(EnginePort):
         if pending.timer is not None:
             pending.timer.cancel()
 
-    def at_idle(self) -> bool:
-        """Admit a wave if no episode can go on without one; told by the loop's selector."""
-        busy = self.wave is not None and not self.wave.done()
-        if busy or not self.queue or self.loop.num_effects or self.loop.holds():
+    def leave(self, owner: Owner) -> None:
+        super().leave(owner)
+        self.excused.pop(owner, None)
+
+    def waits_for_others(self, owner: Owner) -> bool:
+        if not self._queued(owner):
             return False
-        batch = sorted(self.queue, key=lambda pending: pending.place)
-        self.queue.clear()
-        for pending in batch:
-            pending.start_clock(self.loop, lambda late: late.give(late.late()))
-        self.wave = self.loop.detached(self.ask(batch))
+        progress = (self.num_batches, len(self.live))
+        if self.excused.get(owner) == progress and all(self._queued(other) for other in self.live):
+            return False  # all wait, and nothing has moved since the last time: one of them keeps the loop busy
+        self.excused[owner] = progress
         return True
+
+    def at_idle(self) -> bool:
+        """Admit a wave if no episode can go on without one; told by the loop's selector.
+
+        A wave ends when the engine has answered, or when nobody waits for it any more (deadlines passed).
+        """
+        if not self.queue or self.loop.num_effects or self.loop.holds():
+            return False
+        if self.wave is not None and not self.wave.done():
+            if not all(pending.reply.done() for pending in self.asked):
+                return False
+            self.wave.cancel()
+        self.asked = sorted(self.queue, key=lambda pending: pending.place)
+        self.queue.clear()
+        for pending in self.asked:
+            pending.start_clock(self.loop, lambda late: late.give(late.late()))
+        self.wave = self.loop.detached(self.ask(self.asked))
+        return True
+
+    def _queued(self, owner: Owner) -> bool:
+        if owner.num_effects or self.loop.holds(owner):
+            return False
+        return bool(owner.pending) and all(pending in self.queue for pending in owner.pending.values())

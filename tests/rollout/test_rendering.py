@@ -1,0 +1,85 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import PreTrainedTokenizerFast
+
+from rolecall.errors import ConfigError
+from rolecall.records import Message, Stop
+from rolecall.rollout.render import ChatRenderer, PlainRenderer
+
+CHATML = (
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
+ASKED: list[Message] = [{"role": "user", "content": "hi"}]
+
+
+def tokenizer(template: str | None = CHATML, eos: str = "<|endoftext|>", think: bool = False) -> Any:
+    """Characters as tokens."""
+    letters = [chr(code) for code in range(32, 127)] + ["\n"]
+    vocabulary = {token: number for number, token in enumerate([*SPECIAL, *letters])}
+    core = Tokenizer(models.WordLevel(vocabulary, unk_token="<|endoftext|>"))
+    core.pre_tokenizer = pre_tokenizers.Split("", "isolated")
+    made = PreTrainedTokenizerFast(
+        tokenizer_object=core, eos_token=eos, pad_token="<|endoftext|>",
+        additional_special_tokens=SPECIAL[1:], clean_up_tokenization_spaces=False,
+    )  # fmt: skip
+    if think:
+        made.add_tokens(["<think>", "</think>"])
+    made.chat_template = template
+    return made
+
+
+def ids(renderer: ChatRenderer, *tokens: str) -> list[int]:
+    return [renderer.tokenizer.convert_tokens_to_ids(token) for token in tokens]
+
+
+def test_a_prompt_is_the_chat_template_with_the_assistants_turn_opened() -> None:
+    renderer = ChatRenderer(tokenizer())
+    marked = renderer.tokenizer.decode(list(renderer.encode(ASKED))).replace(" ", "")
+    assert marked == "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n"
+
+
+def test_the_end_ids_are_the_tokenizers_end_and_the_templates_own() -> None:
+    renderer = ChatRenderer(tokenizer())
+    assert list(renderer.end_ids) == ids(renderer, "<|endoftext|>", "<|im_end|>")
+    renderer = ChatRenderer(tokenizer(eos="<|im_end|>"))
+    assert list(renderer.end_ids) == ids(renderer, "<|im_end|>")
+
+
+def test_a_tokenizer_without_a_chat_template_is_one_clear_error() -> None:
+    with pytest.raises(ConfigError, match="has no chat template; choose an instruction-tuned model"):
+        ChatRenderer(tokenizer(template=None))
+
+
+def test_what_is_visible_leaves_out_the_end_token_and_the_reasoning() -> None:
+    renderer = ChatRenderer(tokenizer(think=True))
+    said = ids(renderer, "<think>", "a", "</think>", "4", "<|im_end|>")
+    assert renderer.visible(said, Stop.EOS) == "4"
+    assert renderer.visible(said[3:], Stop.EOS) == "4"
+    assert renderer.visible(said[:2], Stop.LENGTH) is None
+
+
+def test_a_reasoning_that_the_prompt_opened_hides_everything_until_it_is_closed() -> None:
+    renderer = ChatRenderer(tokenizer(CHATML.replace("assistant\n{% endif", "assistant\n<think>{% endif"), think=True))
+    assert renderer.visible(ids(renderer, "a", "b"), Stop.LENGTH) is None
+    assert renderer.visible(ids(renderer, "a", "</think>", "b"), Stop.LENGTH) == "b"
+
+
+def test_options_reach_the_template() -> None:
+    template = CHATML.replace("assistant\n{% endif", "{{ 'x' if enable_thinking else 'y' }}{% endif")
+    on = ChatRenderer(tokenizer(template), template_options={"enable_thinking": True})
+    off = ChatRenderer(tokenizer(template), template_options={"enable_thinking": False})
+    assert on.encode(ASKED)[:-1] == off.encode(ASKED)[:-1]
+    assert on.encode(ASKED)[-1:] == tuple(ids(on, "x"))
+
+
+def test_plain_bytes_come_back_as_they_were() -> None:
+    renderer = PlainRenderer()
+    assert renderer.visible((*"größer".encode(), 256), Stop.EOS) == "größer"
+    assert renderer.visible(tuple(b"<think>no end"), Stop.LENGTH) is None
+    assert renderer.visible(tuple("größer".encode())[:3], Stop.LENGTH) == "gr\ufffd"
