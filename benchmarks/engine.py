@@ -4,7 +4,8 @@
 
 A random Qwen3 of 0.8 million parameters, float32, prompts of 16 tokens, no end token, sampling at temperature 1 with
 log-probabilities. Contenders take turns in each repeat, so that a busy machine slows all of them; read the ratios. Each
-figure is the median over the repeats with the lowest and the highest.
+figure is the median over the repeats with the lowest and the highest. `cpu_ratio` compares the processor time of those
+that run in this process, which other jobs on the machine disturb less than the clock.
 
 - `generate`: Transformers' own loop with a dynamic cache, one process of two threads, and of one.
 - `generic`: the engine in this process, one thread, the model's own forward pass.
@@ -104,16 +105,20 @@ def engine_generate(engine: LocalEngine) -> Contender:
     return run
 
 
-def measure(contenders: dict[str, Contender], rows: int, new: int, repeats: int) -> dict[str, list[float]]:
-    """Tokens a second of each contender, one figure a repeat, after a warm-up."""
+def measure(
+    contenders: dict[str, Contender], rows: int, new: int, repeats: int
+) -> tuple[dict[str, list[float]], dict[str, list[float]]]:
+    """Tokens a second by the clock and by processor time, one figure a repeat of each contender, after a warm-up."""
     speeds: dict[str, list[float]] = {name: [] for name in contenders}
+    by_cpu: dict[str, list[float]] = {name: [] for name in contenders}
     for repeat in range(repeats + 1):
         for name, run in contenders.items():
-            begin = time.perf_counter()
+            begin, begin_cpu = time.perf_counter(), time.process_time()
             run(rows, new)
             if repeat:
                 speeds[name].append(rows * new / (time.perf_counter() - begin))
-    return speeds
+                by_cpu[name].append(rows * new / (time.process_time() - begin_cpu))
+    return speeds, by_cpu
 
 
 def summary(values: list[float], unit: str) -> dict[str, Any]:
@@ -143,7 +148,7 @@ def main() -> None:
             **{name: engine_generate(engine) for name, engine in engines.items()},
         }
         for rows in options.rows:
-            speeds = measure(contenders, rows, options.new, options.repeats)
+            speeds, by_cpu = measure(contenders, rows, options.new, options.repeats)
             for name, values in speeds.items():
                 found[f"tokens_per_s/{name}/{rows}"] = summary(values, "tokens/s")
             for top, bottom in (
@@ -152,6 +157,9 @@ def main() -> None:
             ):  # fmt: skip
                 ratios = [a / b for a, b in zip(speeds[top], speeds[bottom], strict=True)]
                 found[f"ratio/{top}_over_{bottom}/{rows}"] = summary(ratios, "ratio")
+                if top != "workers":
+                    ratios = [a / b for a, b in zip(by_cpu[top], by_cpu[bottom], strict=True)]
+                    found[f"cpu_ratio/{top}_over_{bottom}/{rows}"] = summary(ratios, "ratio")
         for engine in engines.values():
             engine.shut_down()
     if options.json:

@@ -9,7 +9,7 @@ from local_builders import NEVER, generate, max_difference, plain_logprobs, ragg
 from rolecall.engines.local import LocalEngine
 from rolecall.engines.local_cache import ColumnCache
 from rolecall.engines.local_decode import Batch
-from rolecall.engines.local_host import load_base
+from rolecall.engines.local_host import FORWARD_COLUMNS, load_base
 from rolecall.engines.specs import LocalSettings, PolicySpec
 from rolecall.errors import EngineError
 from rolecall.records import Completion, Stop
@@ -57,6 +57,14 @@ def test_scores_equal_a_plain_forward_pass(engine, model, temperature):
     scores = run(engine.score("p", sequences, temperature))
     for (prompt, completion), row in zip(sequences, scores, strict=True):
         assert max_difference(row, plain_logprobs(model, prompt, completion, temperature)) < 1e-4
+
+
+def test_a_prompt_longer_than_one_forward_pass_is_run_in_slices(engine, model):
+    prompt = [(7 * i * i + i) % 256 for i in range(FORWARD_COLUMNS + 150)]
+    reply = generate(engine, [request("p", prompt, 0, max_tokens=6)])[0]
+    expected = plain_logprobs(model, prompt, reply.token_ids)
+    assert max_difference(reply.logprobs, expected) < 1e-4
+    assert max_difference(run(engine.score("p", [(prompt, reply.token_ids)]))[0], expected) < 1e-4
 
 
 def test_the_batch_that_a_request_shares_changes_its_logprobs_by_rounding_only(engine):
