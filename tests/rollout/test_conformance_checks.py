@@ -120,11 +120,12 @@ def test_state_that_only_shows_in_the_order_of_episodes_is_caught() -> None:
 def test_a_workflow_that_depends_on_who_answers_first_is_caught() -> None:
     async def run(task: Task, team: Team) -> Outcome:
         calls = [agent.reply(say(task.question)) for agent in team.copies("solver", 3)]
-        first = [await done for done in asyncio.as_completed(calls)][0]
+        order = [await done for done in asyncio.as_completed(calls)]
+        first = order[0]
         reply = await team["judge"].reply(say(first.text or ""))
         return Outcome(answer=reply.text)
 
-    with pytest.raises(WorkflowError, match="when replies take other times.*first difference: the messages to judge:0"):
+    with pytest.raises(WorkflowError, match="judge:0"):
         check_workflow(workflow_of(run, "solver", "judge"), TASKS, rounds=8)
 
 
@@ -146,9 +147,9 @@ def test_a_workflow_that_raises_or_never_ends_is_reported() -> None:
         await asyncio.Event().wait()
         return Outcome(answer="")
 
-    with pytest.raises(WorkflowError, match="in class 'error': .*IndexError: three"):
+    with pytest.raises(WorkflowError, match=r"in class 'error': .*IndexError: three"):
         check_workflow(workflow_of(breaks), TASKS)
-    with pytest.raises(WorkflowError, match="in class 'timeout': .*waiting for: nothing that rolecall knows of"):
+    with pytest.raises(WorkflowError, match=r"in class 'timeout': .*waiting for: nothing that rolecall knows of"):
         check_workflow(workflow_of(hangs), TASKS, deadline_s=0.2)
 
 

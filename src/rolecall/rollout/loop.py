@@ -19,7 +19,7 @@ import threading
 import time
 from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import Executor
-from typing import Any, NamedTuple, TypeVar, TypeVarTuple
+from typing import Any, NamedTuple, Protocol, TypeVar, TypeVarTuple
 
 from rolecall.errors import UsageError
 from rolecall.rollout.watchdog import Watchdog
@@ -36,6 +36,15 @@ class Seen(NamedTuple):
     turn_id: str = ""
 
 
+class Owner(Protocol):
+    """The episode that a task belongs to."""
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether a call of it waits for a reply."""
+        ...
+
+
 class Branch:
     """One coroutine's place in an episode.
 
@@ -45,7 +54,7 @@ class Branch:
 
     __slots__ = ("children", "owner", "seen")
 
-    def __init__(self, owner: object, seen: Seen = Seen()) -> None:  # noqa: B008 - immutable
+    def __init__(self, owner: Owner, seen: Seen = Seen()) -> None:  # noqa: B008 - immutable
         self.owner = owner
         self.seen = seen
         self.children: list[EpisodeTask[Any]] = []
@@ -77,11 +86,14 @@ class EpisodeTask(asyncio.Task[T]):
 
 
 class Held:
-    """A timer or thread of a workflow's own; alive until it has fired, was cancelled or is done."""
+    """A timer or thread of a workflow's own; alive until it has fired, was cancelled or is done.
+
+    A timer beside a call that waits (a timeout around a reply) holds nothing up, or the reply would never come.
+    """
 
     __slots__ = ("fired", "handle", "owner")
 
-    def __init__(self, owner: object) -> None:
+    def __init__(self, owner: Owner) -> None:
         self.owner = owner
         self.handle: asyncio.TimerHandle | None = None
         self.fired = False
@@ -89,6 +101,10 @@ class Held:
     @property
     def alive(self) -> bool:
         return not self.fired and not (self.handle is not None and self.handle.cancelled())
+
+    @property
+    def holds(self) -> bool:
+        return self.handle is None or not self.owner.is_waiting
 
 
 class IdleSelector(selectors.BaseSelector):
@@ -178,7 +194,7 @@ class EpisodeLoop(asyncio.SelectorEventLoop):
         """Whether a timer or thread started by workflow code (of one episode, or of any) is still to come."""
         if self.held:
             self.held = [held for held in self.held if held.alive]
-        return any(owner is None or held.owner is owner for held in self.held)
+        return any(held.holds for held in self.held if owner is None or held.owner is owner)
 
     def detached(self, coroutine: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         """A task that belongs to no episode, whoever creates it: for the engine's work."""

@@ -92,6 +92,10 @@ class EpisodeSession:
         return self._rng
 
     @property
+    def is_waiting(self) -> bool:
+        return bool(self.pending)
+
+    @property
     def waits_for(self) -> str:
         """The calls and effects that are under way, for people."""
         effects = [f"effect {name}" for name in sorted(self._effects_in_flight)]
@@ -100,7 +104,7 @@ class EpisodeSession:
     def attach(self, root: EpisodeTask[Any], ended: asyncio.Future[None]) -> None:
         """`root` runs the workflow; `ended` is set when it is done, or given up."""
         self._root, self._ended = root, ended
-        root.add_done_callback(lambda _: self._end())
+        root.add_done_callback(self._end)
         self.port.enter(self)
         self._start_clock()
 
@@ -139,9 +143,11 @@ class EpisodeSession:
                 with contextlib.suppress(RuntimeError):  # it ignored that as well: nothing more can be done from here
                     coroutine.close()
             root.cancel()
-        self._end()
+        self._end(None)
 
-    def _end(self) -> None:
+    def _end(self, root: asyncio.Task[Any] | None) -> None:
+        if root is not None and not root.cancelled():
+            root.exception()  # seen here, so that a run that is ending does not report it again
         if self._ended is not None and not self._ended.done():
             self._ended.set_result(None)
 

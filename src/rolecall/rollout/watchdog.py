@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 EXIT_BLOCKED = 75  # "temporary failure": what a supervisor restarts, and the run resumes
 _SIGNAL = signal.SIGURG  # ignored by default, so a late one does no harm
+_AGAIN_S = 0.25
 T = TypeVar("T")
 
 
@@ -74,13 +75,21 @@ class Watchdog:
                 continue
             self.tripped = BlockedLoop(self._describe(time.monotonic() - turned_at))
             print(f"{self.tripped}\n{self._stack()}", file=sys.stderr, flush=True)
-            self._interrupt()
-            if not self._stop.wait(self.grace_s):
-                print(f"the loop did not come back in {self.grace_s} s: exit {EXIT_BLOCKED}", file=sys.stderr)
+            self._see_it_out()
+            return
+
+    def _see_it_out(self) -> None:
+        """Interrupt until the run has ended (other episodes may block as well), at most for the grace period."""
+        until = time.monotonic() + self.grace_s
+        self._interrupt()
+        while not self._stop.wait(_AGAIN_S):
+            if time.monotonic() > until:
+                print(f"the loop did not come back in {self.grace_s:g} s: exit {EXIT_BLOCKED}", file=sys.stderr)
                 sys.stderr.flush()
                 sys.stdout.flush()
                 os._exit(EXIT_BLOCKED)
-            return
+            if self._still_blocked():
+                self._interrupt()
 
     def _describe(self, seconds: float) -> str:
         task = asyncio.current_task(self.loop)
@@ -105,11 +114,12 @@ class Watchdog:
             self.loop.call_soon_threadsafe(self._main.cancel)
 
     def _on_signal(self, signum: int, frame: FrameType | None) -> None:
-        if self.tripped is not None and self._loop_code_is_blocked():
+        if self.tripped is not None and self._still_blocked():
             raise self.tripped
 
-    def _loop_code_is_blocked(self) -> bool:
-        return time.monotonic() - self.loop.idle_selector.turned_at > self.limit_s
+    def _still_blocked(self) -> bool:
+        selector = self.loop.idle_selector
+        return not selector.waiting and time.monotonic() - selector.turned_at > min(self.limit_s, _AGAIN_S)
 
 
 class _Blocked(BlockedLoop):
