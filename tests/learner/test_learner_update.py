@@ -115,6 +115,9 @@ def test_role_gradients_add_up_to_the_gradient_of_the_policy(learner: Learner) -
     norms = [report.metrics[f"dynamics/{role}/grad_norm"] for role in ROLES]
     assert report.metrics["dynamics/solver/cosine/verifier"] == pytest.approx(dot / norms[0] / norms[1], rel=1e-3)
     assert sum(report.metrics[f"dynamics/{role}/mass_share"] for role in ROLES) == pytest.approx(1.0)
+    tokens = {role: sum(s.num_trained for s in samples if s.role == role) for role in ROLES}
+    shares = {role: report.metrics[f"dynamics/{role}/token_share"] for role in ROLES}
+    assert shares == pytest.approx({role: tokens[role] / sum(tokens.values()) for role in ROLES})
 
 
 def learner_of_same(learner: Learner, loss: Loss) -> Learner:
@@ -321,3 +324,11 @@ def test_gradient_checkpointing_changes_no_gradient(tiny_model: Tiny) -> None:
     samples = random_samples(5)
     plain = gradient(with_config(tiny_model), samples)
     assert relative_error(gradient(with_config(tiny_model, gradient_checkpointing=True), samples), plain) < 1e-5
+
+
+def test_an_entropy_bonus_raises_the_entropy(tiny_model: Tiny) -> None:
+    learner = with_config(tiny_model, Loss(entropy_coef=1.0))
+    samples = [replace(s, spans=tuple(replace(x, advantage=0.0) for x in s.spans)) for s in random_samples(6)]
+    entropies = [learner.update(samples).metrics["learner/team/entropy"] for _ in range(4)]
+    assert entropies == sorted(entropies)
+    assert entropies[-1] > entropies[0] + 0.1
