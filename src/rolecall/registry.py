@@ -23,9 +23,8 @@ def load_class(name: str, table: Mapping[str, type[T]], kind: str) -> type[T]:
     module_name, _, attribute = name.partition(":")
     module = importlib.import_module(module_name)
     if not hasattr(module, attribute):
-        raise ConfigError(
-            f"{kind} {name!r}: module {module_name} has no {attribute!r}{nearest(attribute, vars(module))}"
-        )
+        hint = nearest(attribute, vars(module))
+        raise ConfigError(f"{kind} {name!r}: module {module_name} has no {attribute!r}{hint}")
     found = getattr(module, attribute)
     if not isinstance(found, type) or not dataclasses.is_dataclass(found):
         raise ConfigError(
@@ -100,8 +99,6 @@ def _coerce_sequence(value: Any, origin: Any, args: Sequence[Any], where: str) -
     if origin is tuple and not (len(args) == 2 and args[1] is Ellipsis):
         if len(value) != len(args):
             raise ConfigError(f"{where}: {value!r} has {len(value)} items, wanted {len(args)}")
-        return tuple(
-            coerce(item, kind, f"{where}[{i}]") for i, (item, kind) in enumerate(zip(value, args, strict=True))
-        )
+        return tuple(coerce(value[i], kind, f"{where}[{i}]") for i, kind in enumerate(args))
     items = [coerce(item, args[0], f"{where}[{i}]") for i, item in enumerate(value)]
     return items if origin is list else tuple(items)

@@ -265,6 +265,28 @@ def test_an_effect_after_a_fork_is_made_again_and_one_before_it_is_not() -> None
     assert made == ["after"]
 
 
+def test_recovery_makes_no_recorded_effect_again_even_when_another_copy_had_no_record_yet() -> None:
+    made: list[int] = []
+
+    async def run(task: Task, team: Team) -> Outcome:
+        async def one(copy: int) -> None:
+            await team["solver", copy].reply(say(task.question))
+            await team.effect(f"pay {copy}", lambda: made.append(copy))
+            await team["solver", copy].reply(say("paid"))
+
+        await asyncio.gather(one(0), one(1))
+        return Outcome(answer="done")
+
+    workflow = workflow_of(run)
+    whole = run_episode(workflow, transcript(), roles_for(workflow), ScriptedEngine(by_seed))
+    assert sorted(made) == [0, 1]
+    made.clear()
+    kept = tuple(record for record in whole.transcript.calls if record.key != Key("solver", 0, 0))
+    killed = replace(whole.transcript, calls=kept)
+    assert run_episode(workflow, killed, roles_for(workflow), ScriptedEngine(by_seed)).episode == whole.episode
+    assert made == []
+
+
 def test_an_async_effect_may_sleep_and_a_late_one_raises() -> None:
     async def nap(seconds: float) -> str:
         await asyncio.sleep(seconds)

@@ -33,6 +33,7 @@ from rolecall.errors import (
     nearest,
 )
 from rolecall.records import Claim, ClaimKind, Completion, Episode, Failure, Key, Outcome, OutcomeClass, Turn
+from rolecall.rollout.calls import call_seed, make_record
 from rolecall.rollout.loop import Branch, EpisodeTask, LoopRunner, current_loop
 from rolecall.rollout.session import EpisodeSession
 from rolecall.rollout.transcript import Finished, Limits, OnMismatch, RoleSettings, Transcript
@@ -69,7 +70,7 @@ class Frontier:
     def request(self, key: Key, candidate: int = 0) -> Request:
         """The engine's request for candidate number `candidate` of a waiting call, with a seed of its own."""
         branch = self.transcript.branch(key, candidate)
-        seed = self.session.call_seed(key, candidate, branch)
+        seed = call_seed(branch, key, candidate)
         return replace(self._waiting(key).request, candidate=candidate, seed=seed)
 
     def advance(self, *answers: tuple[Key, Completion | RolecallError, int]) -> Transcript:
@@ -81,7 +82,9 @@ class Frontier:
         for key, reply, candidate in answers:
             pending = self._waiting(key)
             transcript = transcript.branch(key, candidate)
-            transcript = transcript.with_calls(self.session.make_record(pending, reply, transcript, candidate))
+            settings = self.session.roles[key.role]
+            record = make_record(self.session.workflow, settings, transcript, pending, reply, candidate)
+            transcript = transcript.with_calls(record)
         return transcript
 
     def _waiting(self, key: Key) -> Pending:

@@ -13,7 +13,6 @@ import random
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from rolecall.engines.base import Request, request_seed
 from rolecall.errors import (
     EffectError,
     EpisodeTimeout,
@@ -24,7 +23,8 @@ from rolecall.errors import (
     boundary,
     nearest,
 )
-from rolecall.records import Completion, Key, Messages, Stop, Turn
+from rolecall.records import Completion, Key, Messages, Turn
+from rolecall.rollout.calls import build_request, make_record, mismatch_of, seed_of
 from rolecall.rollout.effects import run_effect
 from rolecall.rollout.loop import Branch, EpisodeLoop, EpisodeTask, Seen, current_loop
 from rolecall.rollout.transcript import (
@@ -88,7 +88,7 @@ class EpisodeSession:
     @property
     def rng(self) -> random.Random:
         if self._rng is None:
-            self._rng = TeamRandom(self._seed("team.rng"))
+            self._rng = TeamRandom(seed_of(self.transcript, "team.rng"))
         return self._rng
 
     @property
@@ -188,7 +188,19 @@ class EpisodeSession:
 
     async def _turn(self, key: Key, seen: Seen, settings: RoleSettings, messages: Messages, about: str | None) -> Turn:
         """The turn of a call: from its record when that matches, else from the port; raises its failure."""
-        pending = self._pending(key, seen, settings, messages, about)
+        asked = build_request(self.transcript, key, settings, messages)
+        pending = Pending(
+            order=self.order,
+            key=key,
+            level=seen.level + 1,
+            request=asked,
+            prompt_hash=hash_ids(asked.prompt_ids),
+            sampling_hash=hash_sampling(asked.sampling, asked.end_ids),
+            about=about,
+            parent=seen.turn_id or None,
+            deadline_s=settings.deadline_s,
+            reply=self.loop.create_future(),
+        )
         record = self.book.old_calls.get(key)
         if record is not None and not self._matches(record, pending):
             record = None
@@ -202,7 +214,7 @@ class EpisodeSession:
                 self._diverge(pending.level)
             reply = await self._sample(pending)
             self._check_open()
-            record = self.make_record(pending, reply, self.transcript)
+            record = make_record(self.workflow, settings, self.transcript, pending, reply)
             if self.journal is not None:
                 self.journal(self.transcript.id, record)
         self.book.calls.append(record)
@@ -211,61 +223,13 @@ class EpisodeSession:
         assert record.turn is not None
         return record.turn
 
-    def _pending(self, key: Key, seen: Seen, settings: RoleSettings, messages: Messages, about: str | None) -> Pending:
-        """What a call asks for: its prompt in tokens, its seed, the hashes that its record must match."""
-        if isinstance(messages, str):
-            raise WorkflowError(f'{key}: reply() got a string; wanted messages: [{{"role": "user", "content": ...}}]')
-        asked = tuple(messages)
-        with boundary(WorkflowError, f"rendering the messages of {key}"):
-            ids = settings.renderer.encode(asked)
-            end_ids = settings.renderer.end_ids
-        sampling = settings.sampling
-        if len(ids) > sampling.max_prompt_tokens and sampling.overlong == "truncate_left":
-            ids = ids[-sampling.max_prompt_tokens :]
-        lineage = self.transcript.lineage
-        candidate = lineage[-1][1] if lineage and lineage[-1][0] == key else 0
-        request = Request(
-            policy=settings.policy,
-            prompt_ids=ids,
-            sampling=sampling,
-            seed=self.call_seed(key, candidate, self.transcript),
-            key=key,
-            task=self.transcript.task,
-            messages=asked,
-            candidate=candidate,
-            end_ids=end_ids,
-        )
-        return Pending(
-            order=self.order,
-            key=key,
-            level=seen.level + 1,
-            request=request,
-            prompt_hash=hash_ids(ids),
-            sampling_hash=hash_sampling(sampling, end_ids),
-            about=about,
-            parent=seen.turn_id or None,
-            deadline_s=settings.deadline_s,
-            reply=self.loop.create_future(),
-        )
-
     def _matches(self, record: CallRecord, pending: Pending) -> bool:
         """Whether a record answers this call; if not, an error in recovery."""
-        seen = (record.prompt_hash, record.policy, record.sampling_hash)
-        wanted = (pending.prompt_hash, pending.request.policy, pending.sampling_hash)
-        if seen == wanted:
-            return True
-        if self.on_mismatch == "error":
-            names = ("prompt", "policy", "sampling settings")
-            name, old, new = next(
-                (name, old, new) for name, old, new in zip(names, seen, wanted, strict=True) if old != new
-            )
-            self.mismatch = ReplayMismatch(
-                f"episode {self.transcript.id}: {record.key} was recorded with another {name} ({old}; now {new}). "
-                f"Either the configuration or the workflow has changed, or it depends on something that is not "
-                f"recorded: try rolecall.testing.check_workflow"
-            )
-            raise self.mismatch
-        return False
+        mismatch = mismatch_of(record, pending, self.transcript.id)
+        if mismatch is not None and self.on_mismatch == "error":
+            self.mismatch = mismatch
+            raise mismatch
+        return mismatch is None
 
     async def _sample(self, pending: Pending) -> Completion | RolecallError:
         request = pending.request
@@ -283,47 +247,6 @@ class EpisodeSession:
             if not pending.reply.done() or pending.reply.cancelled():
                 self.port.withdraw(pending)
 
-    def make_record(
-        self, pending: Pending, reply: Completion | RolecallError, transcript: Transcript, candidate: int | None = None
-    ) -> CallRecord:
-        """The record of a call that got `reply` on the path of `transcript`: a turn, or a failure."""
-        key, request = pending.key, pending.request
-        turn = failure = None
-        if isinstance(reply, RolecallError):
-            failure = failure_of(reply, str(key))
-        else:
-            with boundary(WorkflowError, f"reading the completion of {key}"):
-                text = self.roles[key.role].renderer.visible(reply.token_ids, reply.stop)
-                claim = self.workflow.claim(key.role, text, reply.stop is not Stop.EOS)
-            turn = Turn(
-                id=f"{transcript.id}/{key}",
-                key=key,
-                policy=request.policy,
-                messages=request.messages,
-                prompt_ids=request.prompt_ids,
-                completion=reply,
-                text=text,
-                claim=claim,
-                about=pending.about,
-                parent=pending.parent,
-                candidate=request.candidate if candidate is None else candidate,
-                peers=f"{transcript.task.id}/{key.role}:{key.call}/{pending.prompt_hash}",
-            )
-        return CallRecord(
-            key=key,
-            level=pending.level,
-            prompt_hash=pending.prompt_hash,
-            policy=request.policy,
-            sampling_hash=pending.sampling_hash,
-            turn=turn,
-            failure=failure,
-        )
-
-    def call_seed(self, key: Key, candidate: int, transcript: Transcript) -> int:
-        """The seed of a call: from the run, step, task, episode, attempt, branch, key and candidate."""
-        branch = tuple((tuple(at), number) for at, number in transcript.lineage)
-        return self._seed(tuple(key), candidate, *([branch] if branch else []))
-
     async def effect(self, name: str, fn: Callable[[], Any], deadline_s: float | None) -> Any:
         branch = self._branch()
         self._check_open()
@@ -335,7 +258,7 @@ class EpisodeSession:
         record = self.book.old_effects.get((name, call))
         self._effects_in_flight.add(name)
         try:
-            if record is not None and (self._diverged is None or record.level < self._diverged):
+            if record is not None and self._still_holds(record):
                 await asyncio.sleep(0)
             else:
                 record = await self._make_effect(name, call, level, fn, deadline_s)
@@ -367,10 +290,9 @@ class EpisodeSession:
         self._check_open()
         return EffectRecord(name=name, call=call, level=level, value=value)
 
-    def _seed(self, *path: object) -> int:
-        transcript = self.transcript
-        place = (transcript.step, transcript.task.id, transcript.index, transcript.attempt)
-        return request_seed(transcript.run_seed, *place, *path)
+    def _still_holds(self, record: EffectRecord) -> bool:
+        """Whether a recorded effect was made in this world: not after an edit, an absence or a call sampled anew."""
+        return self.on_mismatch == "error" or self._diverged is None or record.level < self._diverged
 
     def _diverge(self, level: int) -> None:
         self._diverged = level if self._diverged is None else min(self._diverged, level)

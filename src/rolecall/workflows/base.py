@@ -16,7 +16,7 @@ reads no clock and keeps nothing between episodes. `rolecall.testing.check_workf
 from __future__ import annotations
 
 import random
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Protocol
 
@@ -82,7 +82,8 @@ class Agent:
     async def reply(self, messages: Messages, about: Reply | str | None = None) -> Reply:
         """One engine call; `about` is the turn that this one judges, repairs or chooses from.
 
-        Raises `CallError` (a deadline, a prompt that is too long), which a workflow may catch: a replay raises it again.
+        Raises `CallError` (a deadline, a prompt that is too long); a workflow may catch it, and a replay raises it
+        again at the same call.
         """
         if self.team.lacks(self.role, self.copy):
             self.team.session.note_absence()
@@ -167,3 +168,8 @@ class Workflow:
     def claim(self, role: str, text: str | None, truncated: bool) -> Claim | None:
         """What the visible `text` of a turn of `role` asserts in checkable form; pure. None: nothing to check."""
         return None
+
+    def max_calls(self) -> Mapping[str, int]:
+        """The most calls of each role in one episode, all copies together; a role that is absent may call any number
+        of times. For estimates alone (`--dry-run`)."""
+        return {}

@@ -76,7 +76,8 @@ def parse_prompt(text: str, source: str) -> Prompt:
     pieces = _SECTION.split(text)
     if pieces[0].strip():
         raise ConfigError(
-            f"prompt {source} begins with {pieces[0].strip()[:40]!r}; wanted a line [system], [user] or [assistant] first"
+            f"prompt {source} begins with {pieces[0].strip()[:40]!r}; "
+            f"wanted a line [system], [user] or [assistant] first"
         )
     sections = tuple(
         Section(speaker=speaker, pieces=tuple(_PLACEHOLDER.split(body.strip("\n"))))

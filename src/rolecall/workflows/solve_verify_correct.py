@@ -8,6 +8,7 @@ most often is the answer, the earliest one of equals.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
@@ -59,6 +60,11 @@ class SolveVerifyCorrect(Workflow):
             return Claim(kind=ClaimKind.VERDICT, value=None if verdict is Verdict.UNPARSED else verdict.value)
         return Claim(kind=ClaimKind.ANSWER, value=extract_answer(text, self.answer_format))
 
+    def max_calls(self) -> Mapping[str, int]:
+        if self.mode == "unroll":
+            return {"solver": 1, "verifier": self.max_rounds, "corrector": self.max_rounds}
+        return {"solver": self.max_solves, "verifier": self.max_iterations + 1, "corrector": self.max_iterations}
+
     async def run(self, task: Task, team: Team) -> Outcome:
         return await (self._unroll(task, team) if self.mode == "unroll" else self._system(task, team))
 
@@ -70,6 +76,8 @@ class SolveVerifyCorrect(Workflow):
                 break
             course.begin(solution)
             report = await self._verify(task, team, solution)
+            if report.absent:
+                break
             if course.judge(report):
                 return course.outcome(solution, accepted=True)
             course.corrections += 1
@@ -88,8 +96,10 @@ class SolveVerifyCorrect(Workflow):
             return course.outcome(None, accepted=False)
         course.begin(solution)
         report = await self._verify(task, team, solution)
-        passed, streak, errors = course.judge(report), 0, 0
-        streak += passed
+        if report.absent:
+            return course.outcome(solution, accepted=False)
+        passed = course.judge(report)
+        streak, errors = int(passed), 0
         for _ in range(self.max_iterations):
             if streak >= self.passes:
                 return course.outcome(solution, accepted=True)
@@ -144,10 +154,10 @@ class Course:
             self.passes.append(0)
 
     def judge(self, report: Reply) -> bool:
-        """Count a verdict on the last candidate; an unparsed one, and an absent verifier's, does not pass."""
-        self.verifications += not report.absent
+        """Count a verdict on the last candidate; an unparsed one does not pass."""
+        self.verifications += 1
         value = report.claim.value if report.claim is not None else None
-        self.unparsed += value is None and not report.absent
+        self.unparsed += value is None
         passed = value == Verdict.CORRECT
         self.passes[-1] += passed
         return passed
