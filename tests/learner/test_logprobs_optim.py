@@ -137,6 +137,11 @@ def test_impossible_knobs_are_refused_with_the_next_move(knobs: dict[str, Any], 
         LearnerConfig(**knobs)
 
 
+def test_a_schedule_without_a_length_is_refused_by_the_learner(tiny_model: Tiny) -> None:
+    with pytest.raises(ConfigError, match="policy 'team': learner.schedule is 'cosine'"):
+        learner_of(model_spec("team", tiny_model()), LearnerConfig(schedule="cosine"))
+
+
 def test_tables_by_role_that_name_an_unknown_role_are_refused() -> None:
     with pytest.raises(ConfigError, match="did you mean 'verifier'"):
         check_loss_roles(Loss(kl_by_role={"verifer": 1.0}), LearnerConfig(), ("solver", "verifier"))

@@ -22,8 +22,9 @@ class LearnerConfig:
     `precision`: `float32`; `bfloat16` computes in bfloat16 and keeps trained weights, gradients and moments in float32
     (frozen base weights of adapters are bfloat16); `bfloat16_plain` keeps all of them in bfloat16, where updates
     smaller than about 1/256 of a weight are lost. `schedule_steps`: optimizer steps over which `cosine` and `linear`
-    go from `lr` to `min_lr_ratio * lr` (0: a run sets it to its own length). `microbatch_tokens` bounds rows times the longest row. A step whose loss or
-    gradient is not finite, or which runs out of memory, is skipped and counted, or stops the run (`on_nonfinite`).
+    go from `lr` to `min_lr_ratio * lr` (0: a run sets it to its own length). `microbatch_tokens` bounds rows times the
+    longest row. A step whose loss or gradient is not finite, or which runs out of memory, is skipped and counted, or
+    stops the run (`on_nonfinite`).
     `by_copy` gives each microbatch rows of one copy of a role. Weight decay leaves out vectors (norms, biases).
     `ratio_against`: importance ratios are taken to the log-probabilities as sampled, or to the learner's own at the
     start of the update (`last`). `skip_zero_advantage` spares the computation of samples whose every loss term is 0,

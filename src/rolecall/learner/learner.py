@@ -35,8 +35,8 @@ class Learner:
     def __init__(self, name: str, module: PolicyModule, config: LearnerConfig, loss: Loss | None = None) -> None:
         if config.schedule != "constant" and config.schedule_steps == 0:
             raise ConfigError(
-                f"policy {name!r}: learner.schedule is {config.schedule!r} and learner.schedule_steps is 0; set it to the "
-                "optimizer steps of the whole run"
+                f"policy {name!r}: learner.schedule is {config.schedule!r} and learner.schedule_steps is 0; set it to "
+                "the optimizer steps of the whole run"
             )
         self.name = name
         self.module = module
