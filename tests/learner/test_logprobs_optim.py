@@ -138,7 +138,7 @@ def test_impossible_knobs_are_refused_with_the_next_move(knobs: dict[str, Any], 
 
 
 def test_a_schedule_without_a_length_is_refused_by_the_learner(tiny_model: Tiny) -> None:
-    with pytest.raises(ConfigError, match="policy 'team': learner.schedule is 'cosine'"):
+    with pytest.raises(ConfigError, match=r"policy 'team': learner.schedule is 'cosine'"):
         learner_of(model_spec("team", tiny_model()), LearnerConfig(schedule="cosine"))
 
 
