@@ -73,7 +73,7 @@ def row(arm: str, seed: int, summary: dict[str, Any]) -> str:
 
 
 HEAD = (
-    "| arm | seed | team before | team after | apart | greedy team | solver after | team minus solver | recall of errors "
+    "| arm | seed | team before | team after | apart | greedy team | solver after | team minus solver | error recall "
     "| false alarms | unparsed verdicts | repaired | tokens generated | wall s |"
 )
 

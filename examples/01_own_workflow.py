@@ -1,4 +1,4 @@
-"""Your own workflow: two proposers side by side and a chooser. Runs without a model: `python examples/01_own_workflow.py`.
+"""Your own workflow: two proposers side by side, a chooser, no model. `python examples/01_own_workflow.py`
 
 To train it, name it in a recipe and put the folder of this file on the Python path:
 

@@ -30,8 +30,8 @@ def describe(plan: Plan) -> str:
     lines += [
         "",
         f"algorithm {plan.algorithm.name}: units by {plan.algorithm.grouping.unit}, peers by "
-        f"{plan.algorithm.grouping.peers}, {num_peers} {sampler.denominator} a task, loss ratio {plan.algorithm.loss.ratio}, "
-        f"{plan.algorithm.loss.aggregate}",
+        f"{plan.algorithm.grouping.peers}, {num_peers} {sampler.denominator} a task, loss ratio "
+        f"{plan.algorithm.loss.ratio}, {plan.algorithm.loss.aggregate}",
         f"a step: {config.rollout.tasks_per_step} tasks x {num_peers} = {episodes} {sampler.denominator}, at most "
         f"{sequences} sequences and {episodes * longest:,} generated tokens",
         "",

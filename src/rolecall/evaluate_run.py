@@ -60,7 +60,9 @@ def find_checkpoint(run: Run, name: str) -> Path | None:
     if name in ("best", "last"):
         found = (run.best_checkpoint if name == "best" else None) or latest(root)
         if found is None:
-            raise UsageError(f"run {str(run.folder.path)!r} has no checkpoint yet; evaluate the start with --checkpoint base")
+            raise UsageError(
+                f"run {str(run.folder.path)!r} has no checkpoint yet; evaluate the start with --checkpoint base"
+            )
         return found
     there = sorted(path.name for path in root.glob("step-*"))
     matching = [path for path in there if name.isdigit() and int(path.removeprefix("step-").split(".")[0]) == int(name)]

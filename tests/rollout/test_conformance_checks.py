@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import datetime
+import gc
 import random
 import time
 import uuid
@@ -31,6 +32,24 @@ TASKS = [task(0), task(1)]
 )
 def test_workflows_that_keep_the_rules_pass(workflow: Any) -> None:
     check_workflow(workflow, TASKS, rounds=2)
+
+
+async def is_collected_in(task: Task, team: Team) -> Outcome:
+    reply = await team["solver"].reply(say(task.question))
+    gc.collect()
+    return Outcome(answer=reply.text)
+
+
+def reads_a_clock_when_garbage_is_collected(phase: str, info: dict[str, int]) -> None:
+    time.perf_counter()
+
+
+def test_what_the_garbage_collector_runs_is_not_blamed_on_the_workflow() -> None:
+    gc.callbacks.append(reads_a_clock_when_garbage_is_collected)
+    try:
+        check_workflow(workflow_of(is_collected_in), TASKS, rounds=1)
+    finally:
+        gc.callbacks.remove(reads_a_clock_when_garbage_is_collected)
 
 
 async def draws(task: Task, team: Team) -> Outcome:

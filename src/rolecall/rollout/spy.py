@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import random
 import sys
 from types import BuiltinFunctionType, FrameType
@@ -19,21 +20,35 @@ _DATES = frozenset({"now", "utcnow", "today"})
 
 
 class Spy:
-    """A profiler of this thread while the context lasts; `found` has one sentence for each place, in order."""
+    """A profiler of this thread while the context lasts; `found` has one sentence for each place, in order.
+
+    What runs because the garbage collector does (callbacks and finalizers of anybody) is not the workflow's doing.
+    """
 
     def __init__(self) -> None:
         self.found: list[str] = []
+        self._collecting = False
 
     def __enter__(self) -> Spy:
         self._before = sys.getprofile()
+        gc.callbacks.insert(0, self._collection_begins)  # before any other callback of its start,
+        gc.callbacks.append(self._collection_ends)  # and after any other of its stop
         sys.setprofile(self._see)
         return self
 
     def __exit__(self, *exc_info: object) -> None:
         sys.setprofile(self._before)
+        gc.callbacks.remove(self._collection_begins)
+        gc.callbacks.remove(self._collection_ends)
+
+    def _collection_begins(self, phase: str, info: dict[str, int]) -> None:
+        self._collecting = True
+
+    def _collection_ends(self, phase: str, info: dict[str, int]) -> None:
+        self._collecting = phase == "start"
 
     def _see(self, frame: FrameType, event: str, arg: Any) -> None:
-        if event != "c_call":
+        if event != "c_call" or self._collecting:
             return
         what = _forbidden(arg)
         if what is None or not isinstance(_current_task(), EpisodeTask):
