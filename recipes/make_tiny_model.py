@@ -1,27 +1,25 @@
-"""Makes the tiny model of the laptop recipes from nothing: a Solver, a Verifier and a Corrector in 0.75 M parameters.
+"""Makes the tiny model of the laptop recipes from nothing: a Solver, a Verifier and a Corrector in 0.8 M parameters.
 
     python recipes/make_tiny_model.py --out src/rolecall/models/tiny --seed 0
 
-The tasks are equations such as `13*x+2=184`. The Solver answers from the head, which needs the inverse; the Verifier
-puts the proposed value in, writes what comes out and how far it is off, which takes more tokens and is easier; the
-Corrector reads that residual, and needs to add only a small correction. The model is trained on transcripts written
-by `tiny_equations.py` and, once it solves a little, on inputs that it sampled itself. It is stopped early, on
-accuracy, so that reinforcement learning has something left to teach to every role. Only tasks of the train split are
-used; the progress lines are measured on the validation split. On busy cores `--threads 1` is much the faster.
+The tasks are chain sums such as `7-9+3-8`. The Solver answers from the head. A *careful* Verifier works the sum out
+term by term and then compares, which takes more tokens and is easier; a *hasty* one only says what it thinks. The
+Corrector reads the report; a *stubborn* one repeats what it was given. The demonstrations hold both kinds, as people's
+work would, and training stops early, on accuracy: what is left for reinforcement learning is to find out which way of
+working pays, and to get better at it. Only tasks of the train split are used; figures are of the validation split.
 """
 
 from __future__ import annotations
 
 import argparse
 import random
-import re
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from tiny_equations import Equation, Judged, equations, near_miss, write_report
+from tiny_transcripts import Judged, Sum, TaskStream, near_miss, write_report
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
@@ -30,17 +28,15 @@ from rolecall.workflows.parse import parse_verdict
 from rolecall.workflows.prompting import PromptSet, load_prompts
 from rolecall.workflows.solve_verify_correct import HOLES
 
-MAX_TOKENS = {"solver": 4, "verifier": 24, "corrector": 4}
+MAX_TOKENS = {"solver": 5, "verifier": 32, "corrector": 5}
 MAX_ROUNDS = 2
 
 SPECIALS = ("<|user|>", "<|assistant|>", "<|system|>", "<|end|>", "<|pad|>")
-WORDS = ("Solve ", "Check x=", "Repair x=", " Verdict:", " wrong", " correct", "*x", " off ")
+WORDS = ("Solve ", "Check ", "Repair ", " Verdict:", "Verdict:", " wrong", " correct", ": ")
 CHAT_TEMPLATE = (
     "{% for message in messages %}<|{{ message['role'] }}|>{{ message['content'] }}<|end|>{% endfor %}"
     "{% if add_generation_prompt %}<|assistant|>{% endif %}"
 )
-
-_INTEGER = re.compile(r"-?\d{1,4}")
 
 
 # ------------------------------------------------------------------------------------ the model and its tokenizer
@@ -76,7 +72,7 @@ def make_tokenizer() -> PreTrainedTokenizerFast:
 def make_model(tokenizer: PreTrainedTokenizerFast) -> Qwen3ForCausalLM:
     config = Qwen3Config(
         vocab_size=len(tokenizer), hidden_size=128, num_hidden_layers=4, num_attention_heads=4, num_key_value_heads=2,
-        head_dim=32, intermediate_size=336, max_position_embeddings=512, tie_word_embeddings=True,
+        head_dim=32, intermediate_size=352, max_position_embeddings=512, tie_word_embeddings=True,
         initializer_range=0.05, bos_token_id=None, eos_token_id=tokenizer.eos_token_id,
         pad_token_id=tokenizer.pad_token_id,
     )  # fmt: skip
@@ -123,15 +119,19 @@ class Figures:
     recall: float
     false_alarms: float
     corrector: float
+    careful: float  # share of reports that work the sum out
+    totals: float  # share of those with the right last total
 
     def __str__(self) -> str:
         return (
             f"solver {self.solver:.3f}  team {self.team:.3f}  verifier recall {self.recall:.3f} "
-            f"false alarms {self.false_alarms:.3f}  corrector on wrong {self.corrector:.3f}"
+            f"false alarms {self.false_alarms:.3f}  corrector on wrong {self.corrector:.3f}  "
+            f"careful {self.careful:.3f} "
+            f"with the right total {self.totals:.3f}"
         )
 
 
-def play(speaker: Speaker, tasks: Sequence[Equation], greedy: bool = False) -> tuple[Figures, list[Judged]]:
+def play(speaker: Speaker, tasks: Sequence[Sum], greedy: bool = False) -> tuple[Figures, list[Judged]]:
     """Let the team work on `tasks` as the workflow does; also give what the Verifier saw and wrote."""
     solutions = speaker.reply("solver", [speaker.prompt("solver", task=task.question) for task in tasks], greedy)
     solved = [solution == task.answer for solution, task in zip(solutions, tasks, strict=True)]
@@ -154,7 +154,10 @@ def play(speaker: Speaker, tasks: Sequence[Equation], greedy: bool = False) -> t
     for case in judged:
         alarms[case.solution == case.task.answer].append(parse_verdict(case.report) is not Verdict.CORRECT)
     right = [solution == task.answer for solution, task in zip(solutions, tasks, strict=True)]
+    careful = [case for case in judged if "=" in case.report]
     figures = Figures(
+        careful=len(careful) / len(judged),
+        totals=mean([f"={case.task.answer}?" in case.report for case in careful]),
         solver=mean(solved), team=mean(right), recall=mean(alarms[False]), false_alarms=mean(alarms[True]),
         corrector=mean(repaired),
     )  # fmt: skip
@@ -170,131 +173,120 @@ def mean(values: Sequence[bool]) -> float:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Plan:
-    """The knobs of the supervised start; the learning rate falls to a twentieth over `num_steps`."""
+    """The knobs of the supervised start."""
 
-    num_steps: int = 720
     batch_size: int = 128
     learning_rate: float = 2e-3
     warmup_steps: int = 50
-    shares: tuple[float, float, float] = (0.15, 0.6, 0.25)  # of solver, verifier and corrector examples
+    shares: tuple[float, float, float] = (0.35, 0.5, 0.15)  # of solver, verifier and corrector examples
+    short: float = 0.4  # share of shorter sums in the first phase
+    careful: tuple[float, float] = (0.95, 0.4)  # share of verifiers that work the sum out, in the two phases
+    stubborn: float = 0.35  # share of correctors that repeat what they were given
     own_share: float = 0.6  # of verifier and corrector inputs, once there are own ones
-    own_from: float = 0.12  # solver accuracy at which the model's own inputs come in
-    verdict_weight: float = 2.0  # of the verdict's token in the loss
-    check_every: int = 60
-    stop_team: float = 0.45
-    stop_recall: float = 0.65
-    stop_false_alarms: float = 0.35
-
-    def rate(self, step: int) -> float:
-        decay = max(0.05, 1 - (step - 1) / self.num_steps)
-        return self.learning_rate * decay * min(1.0, step / self.warmup_steps)
-
-    def is_reached_by(self, figures: Figures) -> bool:
-        return (
-            figures.team >= self.stop_team
-            and figures.recall >= self.stop_recall
-            and figures.false_alarms <= self.stop_false_alarms
-        )
+    own_from: float = 0.1  # solver accuracy at which the model's own inputs come in
+    check_every: int = 50
+    stop_solver: float = 0.36  # the first phase ends here
+    stop_totals: float = 0.8
+    last_steps: int = 100  # the second phase
+    max_steps: int = 3000
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Example:
-    """One transcript: a role's prompt and the reply to learn."""
+class Teacher:
+    """Makes demonstrations: a role's prompt and the reply to learn."""
 
-    role: str
-    prompt: str
-    reply: str
+    speaker: Speaker
+    plan: Plan
+    rng: random.Random
+    stream: TaskStream
+    short: TaskStream
 
+    def task(self, phase: int) -> Sum:
+        short = phase == 0 and self.rng.random() < self.plan.short
+        return (self.short if short else self.stream).take(1)[0]
 
-def draw_example(
-    tasks: Sequence[Equation], own: Sequence[Judged], plan: Plan, rng: random.Random, speaker: Speaker
-) -> Example:
-    role = rng.choices(("solver", "verifier", "corrector"), plan.shares)[0]
-    task = rng.choice(tasks)
-    if role == "solver":
-        return Example(role=role, prompt=speaker.prompt(role, task=task.question), reply=task.answer)
-    case = invent_case(task, role, rng)
-    if own and rng.random() < plan.own_share:
-        case = adapt_case(rng.choice(own), case, role, rng)
-    if role == "verifier":
-        prompt = speaker.prompt(role, task=case.task.question, solution=case.solution)
-        return Example(role=role, prompt=prompt, reply=write_report(case.task, case.solution))
-    prompt = speaker.prompt(role, task=case.task.question, solution=case.solution, report=case.report)
-    return Example(role=role, prompt=prompt, reply=case.task.answer)
-
-
-def invent_case(task: Equation, role: str, rng: random.Random) -> Judged:
-    """A solution with a perfect report; the Verifier sees right ones too, the Corrector only wrong ones."""
-    right = role == "verifier" and rng.random() < 0.4
-    solution = task.answer if right else near_miss(task, rng)
-    return Judged(task=task, solution=solution, report=write_report(task, solution))
-
-
-def adapt_case(own: Judged, invented: Judged, role: str, rng: random.Random) -> Judged:
-    """The model's own case; for the Corrector seldom a right solution, and the report is a perfect one in 60 %."""
-    if role == "verifier":
-        return own
-    if own.solution == own.task.answer and rng.random() < 0.9:
-        return invented
-    return replace(own, report=write_report(own.task, own.solution)) if rng.random() < 0.6 else own
+    def example(self, own: Sequence[Judged], phase: int) -> tuple[str, str]:
+        plan, rng, speaker = self.plan, self.rng, self.speaker
+        role = rng.choices(("solver", "verifier", "corrector"), plan.shares)[0]
+        case = rng.choice(own) if own and rng.random() < plan.own_share else None
+        task = case.task if case and role != "solver" else self.task(phase)
+        careful = rng.random() < plan.careful[phase]
+        if role == "solver":
+            return speaker.prompt("solver", task=task.question), task.answer
+        if role == "verifier":
+            solution = case.solution if case else (task.answer if rng.random() < 0.4 else near_miss(task, rng))
+            prompt = speaker.prompt("verifier", task=task.question, solution=solution)
+            return prompt, write_report(task, solution, careful)
+        solution = case.solution if case else near_miss(task, rng)
+        report = case.report if case else write_report(task, solution, careful)
+        prompt = speaker.prompt("corrector", task=task.question, solution=solution, report=report)
+        return prompt, solution if rng.random() < plan.stubborn else task.answer
 
 
-def add_gradients(speaker: Speaker, examples: Sequence[Example], plan: Plan, num_targets: int) -> float:
-    """Backward through the weighted cross-entropy of the replies and their <|end|>, over `num_targets` tokens."""
+def loss_of(speaker: Speaker, examples: Sequence[tuple[str, str]], num_targets: int) -> torch.Tensor:
+    """Cross-entropy of the replies and their <|end|>, over `num_targets` tokens."""
     tokenizer = speaker.tokenizer
-    prompts = tokenizer([example.prompt for example in examples])["input_ids"]
-    replies = tokenizer([example.reply + tokenizer.eos_token for example in examples])["input_ids"]
+    prompts = tokenizer([prompt for prompt, _ in examples], add_special_tokens=False)["input_ids"]
+    replies = tokenizer([reply + tokenizer.eos_token for _, reply in examples], add_special_tokens=False)["input_ids"]
     length = max(len(prompt) + len(reply) for prompt, reply in zip(prompts, replies, strict=True))
     ids = torch.full((len(examples), length), tokenizer.pad_token_id)
-    weights = torch.zeros(len(examples), length)
-    for row, (example, prompt, reply) in enumerate(zip(examples, prompts, replies, strict=True)):
+    targets = torch.full((len(examples), length), -100)
+    for row, (prompt, reply) in enumerate(zip(prompts, replies, strict=True)):
         end = len(prompt) + len(reply)
         ids[row, :end] = torch.tensor(prompt + reply)
-        weights[row, len(prompt) : end] = 1.0
-        if example.role == "verifier":
-            weights[row, end - 2] = plan.verdict_weight
+        targets[row, len(prompt) : end] = torch.tensor(reply)
     logits = speaker.model(input_ids=ids).logits[:, :-1]
-    nll = torch.nn.functional.cross_entropy(logits.flatten(0, 1), ids[:, 1:].flatten(), reduction="none")
-    loss = (nll * weights[:, 1:].flatten()).sum() / num_targets
-    loss.backward()  # type: ignore[no-untyped-call]
-    return loss.item()
-
-
-def update(speaker: Speaker, examples: list[Example], plan: Plan, optimizer: torch.optim.Optimizer) -> float:
-    """One optimizer step, the Solver's short examples apart to save padding; the loss of a target token."""
-    num_targets = sum(len(ids) + 1 for ids in speaker.tokenizer([example.reply for example in examples])["input_ids"])
-    optimizer.zero_grad()
-    loss = 0.0
-    for short in (True, False):
-        if part := [example for example in examples if (example.role == "solver") == short]:
-            loss += add_gradients(speaker, part, plan, num_targets)
-    torch.nn.utils.clip_grad_norm_(speaker.model.parameters(), 1.0)
-    optimizer.step()
-    return loss
+    return (
+        torch.nn.functional.cross_entropy(logits.flatten(0, 1), targets[:, 1:].flatten(), reduction="sum") / num_targets
+    )
 
 
 def train(speaker: Speaker, plan: Plan, seed: int) -> None:
     """Supervised steps until the team is as good as the plan wants, and no better."""
     rng = random.Random(seed)
-    tasks, validation = equations("train"), rng.sample(equations("validation"), 300)
-    optimizer = torch.optim.AdamW(speaker.model.parameters(), betas=(0.9, 0.95))
+    validation = TaskStream("validation", seed=seed).take(300)
+    teacher = Teacher(
+        speaker=speaker, plan=plan, rng=rng, stream=TaskStream("train", seed=seed),
+        short=TaskStream("train", seed=seed, short=True),
+    )  # fmt: skip
+    optimizer = torch.optim.AdamW(speaker.model.parameters(), lr=plan.learning_rate, betas=(0.9, 0.95))
     own: list[Judged] = []
+    phase, last = 0, plan.max_steps
     start = time.monotonic()
-    for step in range(1, plan.num_steps + 1):
-        optimizer.param_groups[0]["lr"] = plan.rate(step)
+    step = 0
+    while step < last:
+        step += 1
+        optimizer.param_groups[0]["lr"] = plan.learning_rate * min(1.0, step / plan.warmup_steps)
         speaker.model.train()
-        examples = [draw_example(tasks, own, plan, rng, speaker) for _ in range(plan.batch_size)]
-        loss = update(speaker, examples, plan, optimizer)
+        loss = update(speaker, [teacher.example(own, phase) for _ in range(plan.batch_size)], optimizer)
         if step % plan.check_every:
             continue
         figures, _ = play(speaker, validation)
         print(f"step {step}  {time.monotonic() - start:.0f} s  loss {loss:.3f}  {figures}", flush=True)
-        if plan.is_reached_by(figures):
-            return
+        if phase == 0 and good_enough(figures, plan):
+            phase, last = 1, step + plan.last_steps
         if figures.solver >= plan.own_from:
-            _, judged = play(speaker, rng.sample(tasks, 500))
-            own = [case for case in judged if _INTEGER.fullmatch(case.solution)]
-    print(f"stopped after {plan.num_steps} steps, short of the aim", flush=True)
+            _, own = play(speaker, teacher.stream.take(500))
+
+
+def update(speaker: Speaker, examples: list[tuple[str, str]], optimizer: torch.optim.Optimizer) -> float:
+    """One optimizer step over the examples, short and long ones apart to save padding; the mean loss of a token."""
+    num_targets = sum(len(ids) + 1 for ids in speaker.tokenizer([reply for _, reply in examples])["input_ids"])
+    optimizer.zero_grad()
+    total = 0.0
+    ordered = sorted(examples, key=lambda pair: len(pair[0]) + len(pair[1]))
+    middle = len(ordered) // 2
+    for part in (ordered[:middle], ordered[middle:]):
+        loss = loss_of(speaker, part, num_targets)
+        loss.backward()
+        total += loss.item()
+    torch.nn.utils.clip_grad_norm_(speaker.model.parameters(), 1.0)
+    optimizer.step()
+    return total
+
+
+def good_enough(figures: Figures, plan: Plan) -> bool:
+    return figures.solver >= plan.stop_solver and figures.totals >= plan.stop_totals
 
 
 def main() -> None:
@@ -308,12 +300,12 @@ def main() -> None:
     speaker = Speaker()
     print(f"{sum(p.numel() for p in speaker.model.parameters()):,} parameters, {len(speaker.tokenizer)} tokens")
     train(speaker, Plan(), arguments.seed)
+    for greedy in (False, True):
+        figures, _ = play(speaker, TaskStream("validation", seed=arguments.seed + 1).take(1000), greedy)
+        print(f"validation, {'greedy' if greedy else 'sampled'}: {figures}")
     speaker.model.save_pretrained(arguments.out)
     speaker.tokenizer.save_pretrained(arguments.out)
     print(f"written to {arguments.out}")
-    for greedy in (False, True):
-        figures, _ = play(speaker, equations("validation"), greedy)
-        print(f"validation, {'greedy' if greedy else 'sampled'}: {figures}")
 
 
 if __name__ == "__main__":

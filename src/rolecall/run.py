@@ -87,6 +87,8 @@ class Run:
         self.step, self.state, self.totals = 0, dict[str, Any](), Totals()
         self.times: dict[str, float] = defaultdict(float)
         self.metrics: dict[str, float] = {}
+        self._collected: list[GradedEpisode] = []
+        self._credit: CreditResult | None = None
 
     def close(self) -> None:
         """End every process of the run."""
@@ -123,7 +125,7 @@ class Run:
         self.metrics["grading/failed"] = len(graded) - len(rights)
         self.metrics["engine/tokens"] = tokens
         self.metrics["engine/tokens_per_s"] = tokens / max(self.times["generate"], 1e-9)
-        self.folder.write_episodes(self.step, [episode_row(self.step, g) for g in graded])
+        self._collected = graded
         return [g for g in graded if g.episode.id not in collected.dropped]
 
     def credit(self, graded: Sequence[GradedEpisode]) -> CreditResult:
@@ -131,6 +133,7 @@ class Run:
         result = self.plan.algorithm.advantages(graded, self.state)
         self.state = dict(result.state)
         self.metrics |= result.metrics
+        self._credit = result
         for words in diagnose(result, graded, policies=tuple(self.learners)):
             self.progress.note(f"step {self.step}: {words}")
         return result
@@ -185,7 +188,8 @@ class Run:
         return True
 
     def record(self) -> None:
-        """Write the step's metrics and show them."""
+        """Write the step's episodes and metrics, and show them."""
+        self.folder.write_episodes(self.step, episode_rows(self.step, self._collected, self._credit))
         self.metrics |= {f"time/{name}_s": seconds for name, seconds in self.times.items()}
         self.folder.write_metrics(self.step, self.metrics)
         self.progress.step(self.step, self.metrics)
@@ -316,15 +320,28 @@ def totals_to_dict(totals: Totals) -> dict[str, Any]:
     return {name: getattr(totals, name) for name in Totals.__dataclass_fields__}
 
 
-def episode_row(step: int, graded: GradedEpisode) -> dict[str, Any]:
-    """One row of the episodes file: what is filtered on, and the whole episode with its grades as JSON."""
-    episode = graded.episode
-    return {
-        "step": step,
-        "episode": episode.id,
-        "task": episode.task.id,
-        "outcome": str(episode.outcome_class),
-        "answer": episode.answer,
-        "team_score": graded.team.score,
-        "record": json.dumps(to_dict(graded)),
-    }
+def episode_rows(
+    step: int, graded: Sequence[GradedEpisode], credit: CreditResult | None = None
+) -> list[dict[str, Any]]:
+    """Rows of an episodes file: what is filtered on, and each whole episode with its grades, rewards and advantages."""
+    rewards = {one.episode.id: one.rewards for one in credit.scored} if credit else {}
+    advantages = credit.advantages if credit else {}
+    return [
+        {
+            "step": step,
+            "episode": one.episode.id,
+            "task": one.episode.task.id,
+            "outcome": str(one.episode.outcome_class),
+            "answer": one.episode.answer,
+            "team_score": one.team.score,
+            "num_turns": len(one.episode.turns),
+            "record": json.dumps(
+                {
+                    "graded": to_dict(one),
+                    "rewards": {turn: to_dict(reward) for turn, reward in rewards.get(one.episode.id, {}).items()},
+                    "advantages": {t.id: advantages[t.id] for t in one.episode.turns if t.id in advantages},
+                }
+            ),
+        }
+        for one in graded
+    ]

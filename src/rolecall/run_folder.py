@@ -30,6 +30,7 @@ EPISODE_SCHEMA = pa.schema(
         ("outcome", pa.string()),
         ("answer", pa.string()),
         ("team_score", pa.float64()),
+        ("num_turns", pa.int32()),
         ("record", pa.string()),
     ]
 )
@@ -109,6 +110,14 @@ class RunFolder:
     def write_episodes(self, step: int, rows: Iterable[Mapping[str, Any]]) -> None:
         """One row an episode; `record` is the whole episode as JSON."""
         self._write_table("episodes", step, pa.Table.from_pylist([dict(r) for r in rows], schema=EPISODE_SCHEMA))
+
+    def write_evaluation(self, name: str, rows: Iterable[Mapping[str, Any]]) -> None:
+        """The episodes of an evaluation, as `evaluations/<name>.parquet`, in the columns of `write_episodes`."""
+        target = self.path / "evaluations" / f"{name}.parquet"
+        target.parent.mkdir(exist_ok=True)
+        aside = target.with_name(f".{target.name}.tmp")
+        pq.write_table(pa.Table.from_pylist([dict(r) for r in rows], schema=EPISODE_SCHEMA), aside, compression="zstd")
+        os.replace(aside, target)
 
     def read_metrics(self) -> list[tuple[int, str, float]]:
         """All metric rows in order of step."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from rolecall.run import Run
+from rolecall.evaluate import summarise
+from rolecall.run import Run, episode_rows
 
 
 def test_evaluation(run: Run, when: str) -> dict[str, Any]:
@@ -15,7 +16,9 @@ def test_evaluation(run: Run, when: str) -> dict[str, Any]:
     tasks = run.splits.test.tasks
     found: dict[str, Any] = {"step": run.step if when == "before" else max(run.totals.best_step, 0) or run.step}
     if tasks:
-        found["sampled"] = run.evaluate(tasks, label="test").to_dict()
+        episodes = run.evaluation_episodes(tasks, label="test")
+        run.folder.write_evaluation(when, episode_rows(found["step"], episodes))
+        found["sampled"] = summarise(episodes).to_dict()
         if run.config.evaluation.greedy:
             found["greedy"] = run.evaluate(tasks, label="test", greedy=True).to_dict()
         team = found["sampled"]["team"]
