@@ -15,6 +15,14 @@ from rolecall.errors import BlockedLoop, RolecallError, UsageError
 
 EXIT_FAILED, EXIT_USAGE, EXIT_BLOCKED, EXIT_INTERRUPTED = 1, 2, 3, 130
 
+SUMMARY_ROWS = (
+    ("team", "team"),
+    ("first answer alone", "first_answer"),
+    ("team minus first answer", "margin"),
+)
+QUIET_ROWS = ("truncated", "unparsed")
+"""Rates that are shown only when something is wrong."""
+
 app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
@@ -139,13 +147,15 @@ def _print_summary(summary: dict[str, Any], folder: Path) -> None:
     for column in ("held-out tasks", "before", "after"):
         table.add_column(column)
     if "sampled" in before and "sampled" in after:
-        for name, key in (("team", "team"), ("first answer alone", "first_answer")):
+        for name, key in SUMMARY_ROWS:
             table.add_row(name, _interval(before["sampled"].get(key)), _interval(after["sampled"].get(key)))
         if "greedy" in before:
             table.add_row("team, greedy", _interval(before["greedy"]["team"]), _interval(after["greedy"]["team"]))
         for role, figures in after["sampled"]["roles"].items():
             for name, estimate in figures.items():
                 earlier = before["sampled"]["roles"].get(role, {}).get(name)
+                if name in QUIET_ROWS and not estimate["mean"] and not (earlier or {}).get("mean"):
+                    continue
                 table.add_row(f"{role}: {name.replace('_', ' ')}", _interval(earlier), _interval(estimate))
         console.print(table)
     tokens = summary["tokens"]

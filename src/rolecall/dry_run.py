@@ -51,7 +51,11 @@ def _memory(plan: Plan) -> list[str]:
     total = 0.0
     seen_bases: set[str] = set()
     for spec in plan.table.specs.values():
-        base, trained = count_parameters(spec)
+        try:
+            base, trained = count_parameters(spec)
+        except ConfigError as error:
+            lines.append(f"{spec.name}: not known here ({str(error).splitlines()[0]})")
+            continue
         size = 0.0
         if spec.kind == "model":
             size = trained * 16.0
