@@ -34,12 +34,13 @@ from rolecall.policies.build import build_policies
 from rolecall.policies.parity import Parity, probe_sequences
 from rolecall.policies.publish import Publisher
 from rolecall.progress import Progress
-from rolecall.records import GradedEpisode, Sampling, Task
+from rolecall.records import EMPTY, GradedEpisode, Sampling, Task
 from rolecall.rollout.collector import Collector, CollectorSettings
 from rolecall.rollout.loop import LoopRunner
 from rolecall.rollout.samplers import EpisodePlan
 from rolecall.rollout.serial import to_dict
-from rolecall.rollout.transcript import Limits
+from rolecall.rollout.stored import replay_data
+from rolecall.rollout.transcript import Limits, Transcript
 from rolecall.run_folder import RunFolder
 from rolecall.tasks.stream import TaskStream
 
@@ -87,6 +88,7 @@ class Run:
         self.step, self.state, self.totals = 0, dict[str, Any](), Totals()
         self.times: dict[str, float] = defaultdict(float)
         self.metrics: dict[str, float] = {}
+        self.transcripts: dict[str, Transcript] = {}  # of the step's episodes and of the last evaluations
         self._collected: list[GradedEpisode] = []
         self._credit: CreditResult | None = None
 
@@ -112,6 +114,7 @@ class Run:
         turns are to be trained are returned."""
         with self._timed("generate"):
             collected = self.collector.collect(self.plan.algorithm.sampler.plans(tasks), self.step)
+        self.transcripts = {one.id: one for one in collected.transcripts}
         with self._timed("grade"):
             graded = grade_episodes(collected.episodes, self.graders)
         tokens = sum(len(turn.completion.token_ids) for g in graded for turn in g.episode.turns)
@@ -189,7 +192,7 @@ class Run:
 
     def record(self) -> None:
         """Write the step's episodes and metrics, and show them."""
-        self.folder.write_episodes(self.step, episode_rows(self.step, self._collected, self._credit))
+        self.folder.write_episodes(self.step, episode_rows(self.step, self._collected, self._credit, self.transcripts))
         self.metrics |= {f"time/{name}_s": seconds for name, seconds in self.times.items()}
         self.folder.write_metrics(self.step, self.metrics)
         self.progress.step(self.step, self.metrics)
@@ -267,7 +270,9 @@ class Run:
         ]
         collector = self._collector(sampling, label)
         try:
-            return grade_episodes(collector.collect(plans).episodes, self.graders)
+            collected = collector.collect(plans)
+            self.transcripts |= {one.id: one for one in collected.transcripts}
+            return grade_episodes(collected.episodes, self.graders)
         finally:
             collector.close()
 
@@ -321,9 +326,13 @@ def totals_to_dict(totals: Totals) -> dict[str, Any]:
 
 
 def episode_rows(
-    step: int, graded: Sequence[GradedEpisode], credit: CreditResult | None = None
+    step: int,
+    graded: Sequence[GradedEpisode],
+    credit: CreditResult | None = None,
+    transcripts: Mapping[str, Transcript] = EMPTY,
 ) -> list[dict[str, Any]]:
-    """Rows of an episodes file: what is filtered on, and each whole episode with its grades, rewards and advantages."""
+    """Rows of an episodes file: what is filtered on, and each whole episode with its grades, rewards, advantages, and
+    what it takes to run it again."""
     rewards = {one.episode.id: one.rewards for one in credit.scored} if credit else {}
     advantages = credit.advantages if credit else {}
     return [
@@ -340,6 +349,7 @@ def episode_rows(
                     "graded": to_dict(one),
                     "rewards": {turn: to_dict(reward) for turn, reward in rewards.get(one.episode.id, {}).items()},
                     "advantages": {t.id: advantages[t.id] for t in one.episode.turns if t.id in advantages},
+                    "replay": replay_data(transcripts[one.episode.id]) if one.episode.id in transcripts else None,
                 }
             ),
         }

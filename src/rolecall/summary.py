@@ -17,7 +17,7 @@ def test_evaluation(run: Run, when: str) -> dict[str, Any]:
     found: dict[str, Any] = {"step": run.step if when == "before" else max(run.totals.best_step, 0) or run.step}
     if tasks:
         episodes = run.evaluation_episodes(tasks, label="test")
-        run.folder.write_evaluation(when, episode_rows(found["step"], episodes))
+        run.folder.write_evaluation(when, episode_rows(found["step"], episodes, transcripts=run.transcripts))
         found["sampled"] = summarise(episodes).to_dict()
         if run.config.evaluation.greedy:
             found["greedy"] = run.evaluate(tasks, label="test", greedy=True).to_dict()
