@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rolecall.dynamics.behaviour import outcome_counts, role_estimates
+from rolecall.grading.episodes import team_answer
 from rolecall.intervals import Estimate, majority_at_k, paired_difference, pass_at_k, proportion
 from rolecall.records import ClaimKind, GradedEpisode, GradeStatus, Turn
 
@@ -99,4 +100,4 @@ def _first_right(graded: GradedEpisode) -> float:
 
 
 def _majority(group: Sequence[GradedEpisode], k: int) -> float:
-    return majority_at_k([g.episode.answer for g in group], [g.team.right for g in group], k)
+    return majority_at_k([team_answer(g.episode) for g in group], [g.team.right for g in group], k)

@@ -52,15 +52,16 @@ def proportion(clusters: Sequence[Sequence[float]]) -> Estimate:
     """The mean of values in [0, 1], grouped by task, with a Wilson interval at the effective sample size.
 
     With task sums s_c, sizes m_c and mean p = sum(s)/sum(m), the cluster-robust variance of a ratio is
-    C/(C-1) * sum((s_c - p*m_c)^2) / sum(m)^2; the effective size is p(1-p)/variance, kept between the number of
-    tasks that have samples and the number of samples. Empty clusters are ignored; no samples give NaN and n = 0.
+    C/(C-1) * sum((s_c - p*m_c)^2) / sum(m)^2; the effective size is p(1-p)/variance, kept between sum(m)^2/sum(m^2),
+    which is its value when all samples of a task agree, and the number of samples. Empty clusters are ignored; no
+    samples give NaN and n = 0.
     """
     filled = [cluster for cluster in clusters if cluster]
     n = sum(map(len, filled))
     if n == 0:
         return EMPTY
     p = min(1.0, max(0.0, sum(map(sum, filled)) / n))
-    size = float(len(filled))
+    size = n**2 / sum(len(cluster) ** 2 for cluster in filled)
     if len(filled) > 1:
         spread = sum((sum(c) - p * len(c)) ** 2 for c in filled)
         variance = len(filled) / (len(filled) - 1) * spread / n**2
@@ -71,7 +72,8 @@ def proportion(clusters: Sequence[Sequence[float]]) -> Estimate:
 
 
 def paired_difference(clusters: Sequence[Sequence[float]]) -> Estimate:
-    """The mean of differences in [-1, 1] grouped by task; a normal interval with the clustered variance above."""
+    """The mean of differences in [-1, 1] grouped by task; a normal interval with the clustered variance above, within
+    [-1, 1]. One task says nothing of the spread: its interval is all of [-1, 1]."""
     filled = [cluster for cluster in clusters if cluster]
     n = sum(map(len, filled))
     if n == 0:
@@ -81,7 +83,8 @@ def paired_difference(clusters: Sequence[Sequence[float]]) -> Estimate:
     if len(filled) > 1:
         spread = sum((sum(c) - mean * len(c)) ** 2 for c in filled)
         half = Z95 * math.sqrt(len(filled) / (len(filled) - 1) * spread) / n
-    return Estimate(mean=mean, low=mean - half, high=mean + half, n=n, num_tasks=len(filled))
+    low, high = max(-1.0, mean - half), min(1.0, mean + half)
+    return Estimate(mean=mean, low=low, high=high, n=n, num_tasks=len(filled))
 
 
 def pass_at_k(num_right: int, n: int, k: int) -> float:

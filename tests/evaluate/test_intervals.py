@@ -1,6 +1,8 @@
 """Intervals and k-sample figures, against numbers worked out by hand."""
 
+import json
 import math
+import random
 
 import pytest
 from hypothesis import given
@@ -36,6 +38,15 @@ def test_an_all_right_set_still_has_an_interval():
     assert estimate.high == 1.0
 
 
+def test_ragged_clusters_are_covered_as_often_as_the_interval_says():
+    draw, covered = random.Random(0), 0
+    for _ in range(500):
+        tasks = [[float(draw.random() < 0.5)] * draw.choice((1, 1, 1, 30)) for _ in range(60)]
+        estimate = proportion(tasks)
+        covered += estimate.low <= 0.5 <= estimate.high
+    assert 0.91 < covered / 500 < 0.99
+
+
 def test_no_samples_give_nan_and_zero():
     assert math.isnan(proportion([[], []]).mean)
     assert proportion([]).n == 0
@@ -45,7 +56,14 @@ def test_a_paired_difference_by_hand():
     # task sums 1, 0, 1, 0 of one pair each: mean .5, spread 4 * .25 = 1, half = 1.96 * sqrt(4/3) / 4
     estimate = paired_difference([[1.0], [0.0], [1.0], [0.0]])
     assert estimate.mean == 0.5
-    assert estimate.high - 0.5 == pytest.approx(1.959964 * math.sqrt(4 / 3) / 4, abs=1e-6)
+    assert 0.5 - estimate.low == pytest.approx(1.959964 * math.sqrt(4 / 3) / 4, abs=1e-6)
+    assert estimate.high == 1.0  # a difference of two rates is at most 1
+
+
+def test_a_difference_on_one_task_says_nothing_and_is_still_a_number():
+    estimate = paired_difference([[1.0, 0.0]])
+    assert (estimate.mean, estimate.low, estimate.high) == (0.5, -1.0, 1.0)
+    assert json.loads(json.dumps(estimate.to_dict(), allow_nan=False))["n"] == 2
 
 
 def test_pass_at_k_by_hand():

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
+from rolecall.evaluate import summarise
 from rolecall.grading import GraderPool, grade_episodes, grade_episodes_async
 from rolecall.records import (
     Claim,
@@ -77,3 +79,16 @@ def test_two_tasks_with_the_same_text_and_other_answers_are_graded_apart(pool: G
     tasks = [Task(id=f"t:{n}", question="Same text", answer=str(n)) for n in (5, 6)]
     graded = grade_episodes([make_episode(task, "5", {}) for task in tasks], pool)
     assert [g.team.right for g in graded] == [True, False]
+
+
+def test_an_episode_that_was_declared_invalid_is_not_right_whatever_it_answered(pool: GraderPool) -> None:
+    good = make_episode(make_task("5"), "5", {"a": Claim(kind=ClaimKind.ANSWER, value="5")})
+    invalid = replace(
+        good, id="x", index=1, outcome=Outcome(answer="5", valid=False), outcome_class=OutcomeClass.INVALID
+    )
+    graded = grade_episodes([good, invalid], pool)
+    assert [g.team.right for g in graded] == [True, False]
+    assert graded[1].answers["a"].right  # the turn's own claim is another matter
+    figures = summarise(graded)
+    assert figures.team.mean == 0.5
+    assert figures.majority_at_k.mean == 1.0  # an invalid episode has no vote

@@ -1,4 +1,7 @@
-"""Grades of whole episodes: the team's final answer, and every turn that claims an answer."""
+"""Grades of whole episodes: the team's final answer, and every turn that claims an answer.
+
+An episode that failed has no answer, whatever its outcome holds: one that a workflow declared invalid is not right.
+"""
 
 from __future__ import annotations
 
@@ -22,10 +25,15 @@ async def grade_episodes_async(episodes: Sequence[Episode], pool: GraderPool) ->
     return _assemble(episodes, dict(zip(pairs, await pool.grade_many(list(pairs.values())), strict=True)))
 
 
+def team_answer(episode: Episode) -> str | None:
+    """The answer that the team is graded by: None for an episode that failed."""
+    return None if episode.outcome_class.failed else episode.answer
+
+
 def _distinct(episodes: Sequence[Episode]) -> dict[tuple[str, str | None], Pair]:
     found: dict[tuple[str, str | None], Pair] = {}
     for episode in episodes:
-        for answer in [episode.answer, *(value for _, value in _claims(episode))]:
+        for answer in [team_answer(episode), *(value for _, value in _claims(episode))]:
             found.setdefault((episode.task.id, answer), (answer, episode.task))
     return found
 
@@ -41,7 +49,7 @@ def _assemble(episodes: Sequence[Episode], grades: dict[tuple[str, str | None], 
     return [
         GradedEpisode(
             episode=episode,
-            team=grades[episode.task.id, episode.answer],
+            team=grades[episode.task.id, team_answer(episode)],
             answers={turn_id: grades[episode.task.id, value] for turn_id, value in _claims(episode)},
         )
         for episode in episodes
