@@ -50,9 +50,11 @@ def _verdict_rates(rates: dict[str, RateByTask], turn: Turn, graded: GradedEpiso
     assert turn.claim is not None
     verdict = turn.claim.value
     rates["says_correct"].add(task_id, verdict == Verdict.CORRECT)
+    rates["says_wrong"].add(task_id, verdict == Verdict.WRONG)
     truth: Grade | None = graded.answers.get(turn.about) if turn.about else None
     if truth is None or truth.status is GradeStatus.FAILED:
         return
+    rates["judged_right"].add(task_id, truth.right)
     expected = Verdict.CORRECT if truth.right else Verdict.WRONG
     rates["accuracy"].add(task_id, verdict == expected)
     if truth.right:
@@ -77,7 +79,7 @@ def judged_answer(turn: Turn, graded: GradedEpisode) -> Turn | None:
 def role_rates(episodes: Iterable[GradedEpisode]) -> Rates:
     """Rates of every role: `accuracy` (of what it claims), `unparsed`, `truncated`; of answers that repair another,
     `repaired` (from wrong), `kept_right`, `copied_input`; of verdicts `recall` of errors, `false_alarm`,
-    `says_correct`."""
+    `says_correct`, `says_wrong`, and `judged_right`, how many of the judged answers were right."""
     rates: Rates = defaultdict(lambda: defaultdict(RateByTask))
     for graded in episodes:
         task_id = graded.episode.task.id

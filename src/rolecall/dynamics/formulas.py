@@ -38,7 +38,7 @@ def cosine(gram: Gram, i: int, j: int) -> float:
     >>> cosine([[4.0, 3.0], [3.0, 9.0]], 0, 1)
     0.5
     """
-    return _ratio(gram[i][j], math.sqrt(max(gram[i][i], 0.0)) * math.sqrt(max(gram[j][j], 0.0)))
+    return ratio(gram[i][j], math.sqrt(max(gram[i][i], 0.0)) * math.sqrt(max(gram[j][j], 0.0)))
 
 
 def total_norm(gram: Gram) -> float:
@@ -56,7 +56,7 @@ def cosine_with_total(gram: Gram, i: int) -> float:
     >>> round(cosine_with_total([[9.0, 0.0], [0.0, 16.0]], 0), 3)
     0.6
     """
-    return _ratio(sum(gram[i]), math.sqrt(max(gram[i][i], 0.0)) * total_norm(gram))
+    return ratio(sum(gram[i]), math.sqrt(max(gram[i][i], 0.0)) * total_norm(gram))
 
 
 def role_metrics(roles: Sequence[str], gram: Gram, tokens: Mapping[str, int]) -> dict[str, float]:
@@ -80,10 +80,36 @@ def role_metrics(roles: Sequence[str], gram: Gram, tokens: Mapping[str, int]) ->
     return metrics
 
 
+def update_metrics(
+    norm_by_role: Mapping[str, float], along: Mapping[str, float], update_norm: float
+) -> tuple[dict[str, float], dict[str, float]]:
+    """What one optimizer step, delta = weights after - before, did for each role: cosines, and pushes.
+
+    `along[r]` = -<g_r, delta> is, to first order, how much the step lowered role r's loss. cosine_r = along_r /
+    (||g_r|| ||delta||): 1 when the step went straight down role r's gradient, below 0 when it went up.
+    push_r = along_r / ||g_r||: the length of the step along role r's descent direction, in units of weights.
+
+    >>> update_metrics({"a": 2.0}, {"a": 3.0}, 6.0)
+    ({'dynamics/a/cosine_update': 0.25}, {'dynamics/a/push': 1.5})
+    """
+    cosines = {f"dynamics/{r}/cosine_update": ratio(d, norm_by_role[r] * update_norm) for r, d in along.items()}
+    return cosines, {f"dynamics/{r}/push": ratio(d, norm_by_role[r]) for r, d in along.items()}
+
+
+def perplexity_ratio(mean_log_ratio: float) -> float:
+    """PPL(learner) / PPL(sampler) on the sampled tokens = exp(-mean(log pi - log pi_sampled)).
+
+    >>> perplexity_ratio(0.0)
+    1.0
+    """
+    return math.exp(min(-mean_log_ratio, 700.0))
+
+
 def _shares(values: Sequence[float]) -> list[float]:
     total = sum(values)
-    return [_ratio(value, total) for value in values]
+    return [ratio(value, total) for value in values]
 
 
-def _ratio(top: float, bottom: float) -> float:
+def ratio(top: float, bottom: float) -> float:
+    """top / bottom, and 0 where the bottom is."""
     return top / bottom if bottom > 0.0 else 0.0

@@ -3,12 +3,14 @@
 Microbatches hold one role. After a role's last microbatch its accumulated gradient moves into one flat float32 buffer,
 and the accumulators start again from zero; at the end the buffers are added up and written back. So the role gradients
 add up to the policy's gradient by construction. Cost: one buffer of the trained parameters for each role, and one pass
-over them; a policy with one role in the step keeps its gradient where it is.
+over them; a policy with one role in the step keeps its gradient where it is. With `keep=False` nothing is kept but the
+sum, which is formed in the same order: the gradient is the same bit for bit.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -17,52 +19,70 @@ from torch import Tensor, nn
 class RoleGradients:
     """Collects the gradients of `roles`, in this order, over one optimizer step."""
 
-    def __init__(self, parameters: Sequence[nn.Parameter], roles: Sequence[str]) -> None:
+    def __init__(self, parameters: Sequence[nn.Parameter], roles: Sequence[str], *, keep: bool = True) -> None:
         self.parameters = list(parameters)
         self.roles = list(roles)
+        self.keep = keep
+        self.norm = 0.0  # of the sum; known after `finish`
         self.buffers: dict[str, Tensor] = {}
+        self._taken: list[str] = []
+        self._total: Tensor | None = None
         self._touched: set[int] = set()
 
     def take(self, role: str) -> None:
         """Call after the last backward pass of `role`: its gradient is what has accumulated since the last call."""
-        if role not in self.roles or role in self.buffers:
+        if role not in self.roles or role in self._taken:
             raise ValueError(f"role {role!r} is not one of {self.roles}, or its gradient was taken already")
+        self._taken.append(role)
         if len(self.roles) == 1:
             return
-        grads = [parameter.grad for parameter in self.parameters]
-        self._touched |= {index for index, grad in enumerate(grads) if grad is not None}
-        self.buffers[role] = torch.cat(
-            [
-                torch.zeros(parameter.numel(), dtype=torch.float32, device=parameter.device)
-                if grad is None
-                else grad.detach().reshape(-1).float()
-                for parameter, grad in zip(self.parameters, grads, strict=True)
-            ]
-        )
+        self._touched |= {index for index, parameter in enumerate(self.parameters) if parameter.grad is not None}
+        buffer = self._flat()
+        if self.keep:
+            self.buffers[role] = buffer
+        if self._total is None:
+            self._total = buffer.clone() if self.keep else buffer
+        else:
+            self._total += buffer
         for parameter in self.parameters:
             parameter.grad = None
 
     def finish(self) -> list[list[float]]:
-        """Write the sum back into the parameters' gradients; returns the inner products of the roles, [role][role]."""
+        """Write the sum back into the parameters' gradients; returns the inner products of the roles, [role][role], or
+        nothing when no role's own gradient is kept."""
         if len(self.roles) == 1:
             grads = [parameter.grad for parameter in self.parameters if parameter.grad is not None]
             squares = [grad.detach().float().square().sum(dtype=torch.float64) for grad in grads]
-            return [[float(torch.stack(squares).sum()) if squares else 0.0]]
-        buffers = [self.buffers[role] for role in self.roles if role in self.buffers]
-        gram = [[0.0] * len(buffers) for _ in buffers]
-        for i, left in enumerate(buffers):
-            for j in range(i, len(buffers)):
-                gram[i][j] = gram[j][i] = inner_product(left, buffers[j])
-        total = buffers[0].clone()
-        for buffer in buffers[1:]:
-            total += buffer
-        offset = 0
+            energy = float(torch.stack(squares).sum()) if squares else 0.0
+            self.norm = math.sqrt(energy)
+            return [[energy]] if self.keep else []
+        assert self._total is not None
+        total, offset = self._total, 0
         for index, parameter in enumerate(self.parameters):
             size = parameter.numel()
             if index in self._touched:
                 parameter.grad = total[offset : offset + size].view_as(parameter).to(parameter.dtype)
             offset += size
+        self.norm = math.sqrt(inner_product(total, total))
+        buffers = [self.buffers[role] for role in self.roles if role in self.buffers]
+        gram = [[0.0] * len(buffers) for _ in buffers]
+        for i, left in enumerate(buffers):
+            for j in range(i, len(buffers)):
+                gram[i][j] = gram[j][i] = inner_product(left, buffers[j])
         return gram
+
+    def flat(self, role: str) -> Tensor:
+        """The role's gradient as one flat float32 vector; after `finish`, and before the gradient is clipped."""
+        return self.buffers[role] if role in self.buffers else self._flat()
+
+    def _flat(self) -> Tensor:
+        grads = ((parameter, parameter.grad) for parameter in self.parameters)
+        return flatten(torch.zeros_like(parameter) if grad is None else grad for parameter, grad in grads)
+
+
+def flatten(tensors: Iterable[Tensor]) -> Tensor:
+    """One flat float32 copy of all tensors, end to end."""
+    return torch.cat([tensor.detach().reshape(-1).float() for tensor in tensors])
 
 
 def inner_product(left: Tensor, right: Tensor, chunk: int = 1 << 24) -> float:

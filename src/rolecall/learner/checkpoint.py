@@ -13,10 +13,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import random
 import shutil
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,12 +26,14 @@ import numpy as np
 import torch
 
 from rolecall.errors import CheckpointError, boundary, nearest
+from rolecall.files import flush, write_flushed, writing
 from rolecall.learner.learner import Learner
 
 FORMAT = 1
 MANIFEST = "manifest.json"
 BEST = "best.json"
 ASIDE = ".writing-"
+FROM_EARLIER = "remove its folder, and --resume goes on from the checkpoint before it"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -71,11 +73,13 @@ def save_checkpoint(
     _sweep(root)
     final = _free_name(root, step)
     aside = root / f"{ASIDE}{final.name}"
-    with boundary(CheckpointError, f"saving the checkpoint of step {step} to {str(final)!r}"):
+    with boundary(CheckpointError, f"saving the checkpoint of step {step} to {str(final)!r}"), _swept(root):
         for name, learner in learners.items():
             _save_policy(aside / "policies" / quote(name, safe=""), learner, step)
         torch.save(_rng_state(), aside / "rng.pt")
+        writing("checkpoint/rng")
         (aside / "extra.json").write_text(json.dumps(extra or {}), encoding="utf-8")
+        writing("checkpoint/extra")
         manifest = {
             "format": FORMAT,
             "step": step,
@@ -84,28 +88,43 @@ def save_checkpoint(
             "policies": {name: {"version": learner.version} for name, learner in learners.items()},
             "files": {str(path.relative_to(aside)): _stamp(path) for path in _files(aside)},
         }
-        _write_flushed(aside / MANIFEST, json.dumps(manifest, indent=1))
+        write_flushed(aside / MANIFEST, json.dumps(manifest, indent=1))
+        writing("checkpoint/manifest")
         _flush_tree(aside)
+        writing("checkpoint/rename")
         aside.rename(final)
-        _flush(root)
+        flush(root)
     if best:
         mark_best(root, final)
     _prune(root, keep_last)
     return final
 
 
+def tidy(root: str | Path, keep_last: int) -> None:
+    """What the end of `save_checkpoint` does, for a run that was killed before it: sweep and prune."""
+    _sweep(Path(root))
+    _prune(Path(root), keep_last)
+
+
 def mark_best(root: str | Path, checkpoint: Path) -> None:
     """Make a checkpoint the best one: it is not pruned until another is."""
     path = Path(root) / BEST
     aside = path.with_suffix(".writing")
-    _write_flushed(aside, json.dumps({"checkpoint": checkpoint.name}))
+    write_flushed(aside, json.dumps({"checkpoint": checkpoint.name}))
+    writing("checkpoint/best")
     aside.rename(path)
-    _flush(path.parent)
+    flush(path.parent)
 
 
 def latest(root: str | Path) -> Path | None:
     """The newest checkpoint under a root, by step; None when there is none. Folders half written do not count."""
     found = _checkpoints(Path(root))
+    return found[-1] if found else None
+
+
+def of_step(root: str | Path, step: int) -> Path | None:
+    """The checkpoint of a step, the one saved last; None when it is not kept."""
+    found = [path for path in _checkpoints(Path(root)) if _place(path)[0] == step]
     return found[-1] if found else None
 
 
@@ -166,12 +185,12 @@ def read_manifest(path: Path) -> dict[str, Any]:
     file = path / MANIFEST
     if not file.is_file():
         raise CheckpointError(
-            f"checkpoint {str(path)!r} has no {MANIFEST}: it is half written, or none; resume from an earlier one"
+            f"checkpoint {str(path)!r} has no {MANIFEST}: it is half written, or none; {FROM_EARLIER}"
         )
     try:
         manifest = json.loads(file.read_text(encoding="utf-8"))
     except ValueError:
-        raise CheckpointError(f"{str(file)!r} is not JSON: it is half written; resume from an earlier one") from None
+        raise CheckpointError(f"{str(file)!r} is not JSON: it is half written; {FROM_EARLIER}") from None
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
         raise CheckpointError(
             f"{str(file)!r} is not a manifest of format {FORMAT}; it is of another version of rolecall"
@@ -209,13 +228,15 @@ def _check_files(path: Path, manifest: Mapping[str, Any]) -> None:
         file = path / relative
         if not file.is_file() or _stamp(file) != stamp:
             state = "is missing" if not file.is_file() else "is not as it was written"
-            raise CheckpointError(f"checkpoint {str(path)!r}: {relative} {state}; resume from an earlier checkpoint")
+            raise CheckpointError(f"checkpoint {str(path)!r}: {relative} {state}; {FROM_EARLIER}")
 
 
 def _save_policy(folder: Path, learner: Learner, step: int) -> None:
     (folder / "weights").mkdir(parents=True)
     learner.module.save(folder / "weights")
+    writing("checkpoint/weights")
     torch.save({"step": step, "learner": learner.state_dict()}, folder / "learner.pt")
+    writing("checkpoint/learner")
 
 
 def _folder(path: Path, policy: str) -> Path:
@@ -251,7 +272,11 @@ def _set_rng_state(state: Mapping[str, Any]) -> None:
 def _checkpoints(root: Path) -> list[Path]:
     """Complete checkpoints in order of step; of one step, the one saved last comes last."""
     found = [path for path in root.glob("step-*") if (path / MANIFEST).is_file()]
-    return sorted(found, key=lambda path: [int(part) for part in path.name.removeprefix("step-").split(".")])
+    return sorted(found, key=_place)
+
+
+def _place(path: Path) -> list[int]:
+    return [int(part) for part in path.name.removeprefix("step-").split(".")]
 
 
 def _free_name(root: Path, step: int) -> Path:
@@ -268,7 +293,9 @@ def _prune(root: Path, keep_last: int) -> None:
     for path in _checkpoints(root)[: -max(keep_last, 1)]:
         if path != kept:
             doomed = path.with_name(f"{ASIDE}{path.name}")
+            writing("checkpoint/prune")
             path.rename(doomed)  # so that a kill while deleting leaves no damaged checkpoint
+            writing("checkpoint/prune/delete")
             shutil.rmtree(doomed)
 
 
@@ -276,6 +303,17 @@ def _sweep(root: Path) -> None:
     """Remove what a kill left half written."""
     for path in root.glob(f"{ASIDE}*"):
         shutil.rmtree(path)
+    (root / BEST).with_suffix(".writing").unlink(missing_ok=True)
+
+
+@contextmanager
+def _swept(root: Path) -> Iterator[None]:
+    """Whatever fails in here leaves nothing half written: a full disk gets its room back."""
+    try:
+        yield
+    except BaseException:
+        _sweep(root)
+        raise
 
 
 def _files(folder: Path) -> Iterator[Path]:
@@ -290,21 +328,6 @@ def _stamp(path: Path) -> dict[str, Any]:
     return {"bytes": path.stat().st_size, "blake2b": digest.hexdigest()}
 
 
-def _write_flushed(path: Path, text: str) -> None:
-    with path.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-
-
 def _flush_tree(folder: Path) -> None:
     for path in [*sorted(folder.rglob("*")), folder]:
-        _flush(path)
-
-
-def _flush(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+        flush(path)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -13,8 +12,10 @@ import torch
 from torch import Tensor
 
 from rolecall.algorithms.loss import Loss
-from rolecall.dynamics.formulas import total_norm
+from rolecall.dynamics.drift import ProbeRow
 from rolecall.dynamics.role_gradients import RoleGradients
+from rolecall.dynamics.settings import DynamicsSettings
+from rolecall.dynamics.update_watch import UpdateWatch
 from rolecall.errors import ConfigError, LearnerError
 from rolecall.learner.config import LearnerConfig
 from rolecall.learner.logprobs import Split, TokenScores, token_scores
@@ -22,6 +23,7 @@ from rolecall.learner.modules import PolicyModule
 from rolecall.learner.objective import Objective, References, measure
 from rolecall.learner.optim import clip_gradients, is_out_of_memory, learning_rate, make_optimizer
 from rolecall.learner.packing import Microbatch, Weighted, draw, pack, split_minibatches
+from rolecall.learner.probe import Array, next_token_logprobs
 from rolecall.learner.progress import Progress, UpdateReport
 from rolecall.learner.weights import denominator, span_weights
 from rolecall.records import Sample, Span
@@ -44,6 +46,7 @@ class Learner:
         self.objective = Objective(loss=loss or Loss(), ratio_against=config.ratio_against)
         self.parameters = module.trained()
         self.optimizer = make_optimizer(self.parameters, config)
+        self.watch = UpdateWatch(list(self.parameters.values()))
         self.optimizer_steps = 0
         self.version = 0
         self.device = next(iter(self.parameters.values())).device
@@ -79,19 +82,41 @@ class Learner:
         scored = self._score_samples(samples)
         return [scored[number].tolist() for number in range(len(samples))]
 
+    def watch_with(self, settings: DynamicsSettings) -> None:
+        """Watch the optimizer steps with these settings, from now on."""
+        self.watch = UpdateWatch(list(self.parameters.values()), settings)
+
+    def next_token_logprobs(self, rows: Sequence[ProbeRow], *, base: bool = False) -> Array:
+        """Log-probabilities of every token at the rows' positions under the present weights, or under those before any
+        training, [positions of all rows in order][vocabulary]."""
+        untrained = base and self.optimizer_steps == 0 and self.module.starts_as_base
+        place = self.module.base() if base and not untrained else self.module.active()
+        with torch.no_grad(), place as (model, split), self._autocast():
+            found = next_token_logprobs(model, split, rows, self.config.microbatch_tokens, self.device)
+        if base and not self.objective.needs_base():
+            self.module.forget_base()
+        return found
+
+    @property
+    def vocab_size(self) -> int:
+        return int(self.module.model.config.get_text_config().vocab_size)
+
     def state_dict(self) -> dict[str, Any]:
-        """All but the weights: optimiser, counters, and the parameter names that the optimiser's order stands for."""
+        """All but the weights: optimiser, counters, running means of gradients, and the parameter names that the
+        optimiser's order stands for."""
         return {
             "optimizer": self.optimizer.state_dict(),
             "optimizer_steps": self.optimizer_steps,
             "version": self.version,
             "parameters": list(self.parameters),
+            "watch": self.watch.state_dict(),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         if state["parameters"] != list(self.parameters):
             raise LearnerError(f"the saved optimiser of policy {self.name!r} belongs to other parameters")
         self.optimizer.load_state_dict(state["optimizer"])
+        self.watch.load_state_dict(state.get("watch", {"means": {}}))
         self.optimizer_steps = state["optimizer_steps"]
         self.version = state["version"]
 
@@ -112,14 +137,15 @@ class Learner:
             tokens[sample.role] += sample.num_trained
         if not computed:
             progress.skip("zero", "every advantage is 0")
-            progress.add_roles(tokens, {})
+            if self.watch.gradients:
+                progress.add_roles(tokens, {})
             return
-        value, roles, gram = self._accumulate(computed, version, progress)
-        finite = all(map(math.isfinite, [value, *itertools.chain(*gram)]))
-        norm = total_norm(gram) if finite else math.nan
-        if not finite:
+        value, gradients, gram = self._accumulate(computed, version, progress)
+        norm = gradients.norm
+        if not (math.isfinite(value) and math.isfinite(norm)):
             self._fail("nonfinite", f"step {step}: loss {value:g}, gradient norm {norm:g}", progress)
             return
+        persistence = self.watch.before_step(gradients)
         clip_gradients(self.parameters, norm, config.max_grad_norm)
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate(config, self.optimizer_steps)
@@ -128,22 +154,28 @@ class Learner:
         self.optimizer_steps += 1
         progress.losses.append(value)
         progress.grad_norms.append(norm)
-        products = {(a, b): gram[i][j] for i, a in enumerate(roles) for j, b in enumerate(roles)}
-        progress.add_roles(tokens, products)
+        roles = gradients.roles
+        products = {(a, b): row[j] for a, row in zip(roles, gram, strict=False) for j, b in enumerate(roles)}
+        if self.watch.gradients:
+            progress.add_roles(tokens, products)
+            progress.add_step(roles, products, persistence, self.watch.after_step())
 
     def _accumulate(
         self, rows: Sequence[Weighted], version: int | None, progress: Progress
-    ) -> tuple[float, list[str], list[list[float]]]:
-        """Forward and backward of an optimizer step, role by role; the loss, the roles, their inner products."""
+    ) -> tuple[float, RoleGradients, list[list[float]]]:
+        """Forward and backward of an optimizer step, role by role; the loss, the gradients, their inner products."""
         batches = pack(rows, self.config.microbatch_tokens, by_copy=self.config.by_copy, device=self.device)
-        gradients = RoleGradients(list(self.parameters.values()), list(batches))
+        gradients = self.watch.collect(list(batches))
         self.optimizer.zero_grad(set_to_none=True)
         value = 0.0
         for role, packed in batches.items():
             for batch in packed:
                 value += self._backward(batch, version, progress)
-            gradients.take(role)
-        return value, list(batches), gradients.finish()
+            with self.watch.timed():
+                gradients.take(role)
+        with self.watch.timed():
+            gram = gradients.finish()
+        return value, gradients, gram
 
     def _backward(self, batch: Microbatch, version: int | None, progress: Progress) -> float:
         """Forward and backward of one microbatch; returns its loss."""
@@ -156,7 +188,9 @@ class Learner:
             value.backward()  # type: ignore[no-untyped-call]
         figure = float(value.detach())
         progress.role_loss.add(batch.role, figure, float(batch.weights_N.sum()))
-        measure(progress.tally, batch, scores, ratio_N.detach(), references, self.objective, share=1.0, version=version)
+        measure(
+            progress.tallies, batch, scores, ratio_N.detach(), references, self.objective, share=1.0, version=version
+        )
         return figure
 
     @torch.no_grad()
@@ -168,7 +202,7 @@ class Learner:
             with self.module.active() as (model, split):
                 scores = self._forward(model, split, batch)
             _, ratio_N = self.objective(batch, scores, references)
-            measure(progress.tally, batch, scores, ratio_N, references, self.objective, share=share, version=version)
+            measure(progress.tallies, batch, scores, ratio_N, references, self.objective, share=share, version=version)
 
     def _choose(self, rows: Sequence[Weighted], step: int) -> tuple[list[Weighted], list[Weighted], float]:
         """The rows to train, those of the others to measure all the same, and which share of their tokens that is."""

@@ -27,6 +27,7 @@ class PolicyModule(ABC):
     """What a `Learner` needs of a policy's weights. `model` may be shared; use it inside `active()` or `base()`."""
 
     model: Any
+    starts_as_base = False  # whether the weights before the first optimizer step are those of `base()`
 
     @abstractmethod
     def trained(self) -> dict[str, nn.Parameter]:
@@ -39,6 +40,10 @@ class PolicyModule(ABC):
     @abstractmethod
     def base(self) -> AbstractContextManager[tuple[Any, Split | None]]:
         """The model as it was before any training."""
+
+    def forget_base(self) -> None:
+        """Free what `base()` keeps in memory; it is loaded again when asked for again."""
+        return None
 
     @abstractmethod
     def export(self) -> dict[str, Tensor]:
@@ -55,6 +60,8 @@ class PolicyModule(ABC):
 
 class WholeModel(PolicyModule):
     """All weights of a causal LM. The model before training is loaded again from `source` when a KL asks for it."""
+
+    starts_as_base = True
 
     def __init__(self, model: Any, source: str) -> None:
         self.model = model
@@ -77,6 +84,9 @@ class WholeModel(PolicyModule):
             model.requires_grad_(False)
             self._base = (model, find_split(model))
         return nullcontext(self._base)
+
+    def forget_base(self) -> None:
+        self._base = None
 
     def export(self) -> dict[str, Tensor]:
         return copy_to_cpu(self.model.state_dict())

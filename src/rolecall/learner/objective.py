@@ -34,9 +34,11 @@ class Objective:
     loss: Loss
     ratio_against: str = "sampled"
 
-    def needs_base(self, role: str) -> bool:
-        """Whether the role's loss asks for log-probabilities of the policy before training."""
-        return self.loss.kl_against == "base" and self.loss.kl(role) > 0.0
+    def needs_base(self, role: str | None = None) -> bool:
+        """Whether a role's loss (None: any role's) asks for log-probabilities of the policy before training."""
+        if self.loss.kl_against != "base":
+            return False
+        return any((self.loss.kl_coef, *self.loss.kl_by_role.values())) if role is None else self.loss.kl(role) > 0.0
 
     def needs_last(self, num_parts: int) -> bool:
         """Whether log-probabilities at the start of the update must be kept: only later parts differ from them."""
@@ -101,9 +103,17 @@ class Tally:
         )
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Tallies:
+    """Per-token figures of one policy, and the same by role under `dynamics/<role>/...`."""
+
+    policy: Tally = field(default_factory=Tally)
+    roles: Tally = field(default_factory=Tally)
+
+
 @torch.no_grad()
 def measure(
-    tally: Tally,
+    tallies: Tallies,
     batch: Microbatch,
     scores: TokenScores,
     ratio_N: Tensor,
@@ -113,15 +123,16 @@ def measure(
     share: float,
     version: int | None,
 ) -> None:
-    """Add a microbatch's figures to the tally. Tokens stand for `1 / share` tokens each, so that a probed share of the
-    units with advantage 0 leaves the means unbiased. `version`: the learner's, for the mismatch with the engine, which
-    is measured only on tokens sampled under it; None when the weights have moved since.
+    """Add a microbatch's figures to the tallies. Tokens stand for `1 / share` tokens each, so that a probed share of
+    the units with advantage 0 leaves the means unbiased. `version`: the learner's, for the mismatch with the engine,
+    which is measured only on tokens sampled under it; None when the weights have moved since.
     """
     loss, count, mass = objective.loss, len(batch.targets_N), len(batch.targets_N) / share
-    logprobs_N = scores.logprobs_N.detach()
+    tally, logprobs_N = tallies.policy, scores.logprobs_N.detach()
     means = {
         "entropy": scores.entropies_N,
         "ratio_mean": ratio_N,
+        "log_ratio": logprobs_N - batch.sampled_N,
         "chi2": losses.token_ratio(logprobs_N, batch.sampled_N).square() - 1.0,
         "kl_sampled": losses.kl_estimate(logprobs_N, batch.sampled_N, "k3"),
     }
@@ -133,6 +144,7 @@ def measure(
     values = torch.stack([value.float().mean() for value in means.values()]).tolist()
     for name, value in zip(means, values, strict=True):
         tally.add(name, value * mass, mass)
+        tallies.roles.add(f"dynamics/{batch.role}/{name}", value * mass, mass)
     tally.peak("ratio_max_deviation", float((ratio_N - 1.0).abs().max()))
     if version is None:
         return

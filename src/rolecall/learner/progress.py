@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from torch import Tensor
 
-from rolecall.dynamics.formulas import role_metrics
-from rolecall.learner.objective import Tally
+from rolecall.dynamics.formulas import perplexity_ratio, ratio, role_metrics, update_metrics
+from rolecall.dynamics.update_watch import Applied
+from rolecall.learner.objective import Tallies, Tally
 from rolecall.records import Sample
 
 
@@ -28,10 +30,12 @@ class UpdateReport:
 class Progress:
     """What the optimizer steps of one update add up to."""
 
-    tally: Tally = field(default_factory=Tally)
+    tallies: Tallies = field(default_factory=Tallies)
     losses: list[float] = field(default_factory=list)
     grad_norms: list[float] = field(default_factory=list)
     roles: Tally = field(default_factory=Tally)  # dynamics, averaged over optimizer steps
+    pushes: dict[str, float] = field(default_factory=dict)  # dynamics, summed over optimizer steps
+    applied: list[Applied] = field(default_factory=list)
     role_loss: Tally = field(default_factory=Tally)
     skipped: dict[str, int] = field(default_factory=dict)
     reasons: list[str] = field(default_factory=list)
@@ -43,6 +47,31 @@ class Progress:
         gram = [[products.get((a, b), 0.0) for b in roles] for a in roles]
         for key, figure in role_metrics(roles, gram, tokens).items():
             self.roles.add(key, figure, 1.0)
+
+    def add_step(
+        self,
+        roles: Sequence[str],
+        products: Mapping[tuple[str, str], float],
+        persistence: Mapping[str, float],
+        applied: Applied | None,
+    ) -> None:
+        """What an optimizer step did along the gradients of the roles that had one."""
+        for role in roles:
+            self._push(f"dynamics/{role}/optimizer_steps", 1.0)
+        for role, cosine in persistence.items():
+            self.roles.add(f"dynamics/{role}/persistence", cosine, 1.0)
+        if applied is None:
+            return
+        self.applied.append(applied)
+        norms = {role: math.sqrt(max(products[role, role], 0.0)) for role in roles}
+        cosines, pushes = update_metrics(norms, applied.along, applied.update_norm)
+        for key, figure in cosines.items():
+            self.roles.add(key, figure, 1.0)
+        for key, figure in pushes.items():
+            self._push(key, figure)
+
+    def _push(self, key: str, figure: float) -> None:
+        self.pushes[key] = self.pushes.get(key, 0.0) + figure
 
     def skip(self, kind: str, reason: str) -> None:
         self.skipped[kind] = self.skipped.get(kind, 0) + 1
@@ -56,7 +85,7 @@ class Progress:
     def report(self, policy: str, samples: Sequence[Sample], *, lr: float, skipped: str | None = None) -> UpdateReport:
         """Keys of `metrics` are `learner/<policy>/...` and `dynamics/<role>/...`."""
         steps = self.steps
-        figures = self.tally.means() | {
+        figures = spoken(self.tallies.policy.means()) | {
             "tokens": float(sum(sample.num_trained for sample in samples)),
             "samples": float(len(samples)),
             "optimizer_steps": float(steps),
@@ -68,11 +97,28 @@ class Progress:
             figures["loss"] = sum(self.losses) / steps
             figures["grad_norm"] = sum(self.grad_norms) / steps
             figures["lr"] = lr
+            if self.applied:
+                figures["update_norm"] = sum(one.update_norm for one in self.applied)
+                figures["update_ratio"] = sum(ratio(one.update_norm, one.weight_norm) for one in self.applied)
         elif skipped is None:
             skipped = "; ".join(self.reasons)
         return UpdateReport(
-            metrics={f"learner/{policy}/{name}": value for name, value in figures.items()} | self.roles.means(),
+            metrics={f"learner/{policy}/{name}": value for name, value in figures.items()}
+            | self.roles.means()
+            | self.pushes
+            | spoken(self.tallies.roles.means()),
             steps=steps,
             skipped=skipped,
             role_loss=self.role_loss.means(),
         )
+
+
+def spoken(means: Mapping[str, float]) -> dict[str, float]:
+    """Mean log-ratios under the name of what they are read as, the ratio of perplexities; all else as it is."""
+    named: dict[str, float] = {}
+    for key, value in means.items():
+        if key.endswith("log_ratio"):
+            named[key.removesuffix("log_ratio") + "perplexity_ratio"] = perplexity_ratio(value)
+        else:
+            named[key] = value
+    return named

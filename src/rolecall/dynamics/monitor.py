@@ -1,0 +1,147 @@
+"""The one object through which a run watches its dynamics: drift on a probe set, what it costs, and the alarms."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Protocol
+
+from rolecall.dynamics.alarm_rules import RULES
+from rolecall.dynamics.alarms import Alarm, AlarmBoard
+from rolecall.dynamics.drift import Array, ProbeRow, mean_kl, probe_rows, turns_by_role
+from rolecall.dynamics.settings import DynamicsSettings
+from rolecall.records import GradedEpisode
+
+
+class Clock(Protocol):
+    seconds: float
+
+
+class Watched(Protocol):
+    """What the monitor asks of a learner."""
+
+    @property
+    def watch(self) -> Clock: ...
+
+    @property
+    def vocab_size(self) -> int: ...
+
+    def watch_with(self, settings: DynamicsSettings) -> None: ...
+
+    def next_token_logprobs(self, rows: Sequence[ProbeRow], *, base: bool = False) -> Array: ...
+
+
+class DynamicsMonitor:
+    """Call in this order in every step: `before_update`, the learners' updates, `after_update`, and at the end, with
+    all metrics of the step, `alarms`. Nothing here changes a weight or a random number.
+
+    `roles`: every role and its policy. `train_roles`: those that are trained (None: all whose policy has a learner).
+    `temperatures`: of the roles' sampling, at which their distributions are compared. `coarse`: policies computed in
+    bfloat16.
+    """
+
+    def __init__(
+        self,
+        learners: Mapping[str, Watched],
+        roles: Mapping[str, str],
+        settings: DynamicsSettings | None = None,
+        *,
+        train_roles: Iterable[str] | None = None,
+        temperatures: Mapping[str, float] | None = None,
+        coarse: Iterable[str] = (),
+    ) -> None:
+        self.settings = settings or DynamicsSettings()
+        self.learners = dict(learners)
+        for learner in self.learners.values():
+            learner.watch_with(self.settings)
+        self.roles = {role: policy for role, policy in roles.items() if policy in self.learners}
+        trained = self.roles if train_roles is None else set(train_roles) & self.roles.keys()
+        self.temperatures = dict(temperatures or {})
+        self.board = AlarmBoard(
+            RULES, {r: p for r, p in self.roles.items() if r in trained}, self.settings.alarms, coarse=coarse
+        )
+        self.rows: dict[str, list[ProbeRow]] = {}
+        self._base: dict[str, Array] = {}
+        self._last: dict[str, Array] = {}
+        self._probe_s = 0.0
+
+    def before_update(self, step: int, graded: Iterable[GradedEpisode]) -> None:
+        """Take roles that are seen for the first time into the probe set; score the set where the step is due."""
+        for learner in self.learners.values():
+            learner.watch.seconds = 0.0
+        self._probe_s, self._last = 0.0, {}
+        if not self.settings.probe_every_steps:
+            return
+        begun = time.perf_counter()
+        self._fill(graded)
+        if self.settings.probe_due(step):
+            for role, rows in self.rows.items():
+                if role not in self._base:
+                    self._base[role] = self._learner(role).next_token_logprobs(rows, base=True)
+                self._last[role] = self._learner(role).next_token_logprobs(rows)
+            self._probe_s = time.perf_counter() - begun
+
+    def after_update(self, step: int) -> dict[str, float]:
+        """`dynamics/<role>/kl_base`, `kl_last` and `probe_tokens` where the step is due; `time/dynamics_s` and, in due
+        steps, `time/probe_s`. Figures of gradients are in the metrics of the update reports."""
+        metrics = {"time/dynamics_s": sum(learner.watch.seconds for learner in self.learners.values())}
+        if not self._last:
+            return metrics
+        begun = time.perf_counter()
+        for role, last in self._last.items():
+            now = self._learner(role).next_token_logprobs(self.rows[role])
+            metrics[f"dynamics/{role}/kl_base"] = mean_kl(now, self._base[role])
+            metrics[f"dynamics/{role}/kl_last"] = mean_kl(now, last)
+            metrics[f"dynamics/{role}/probe_tokens"] = float(len(now))
+        self._last = {}
+        metrics["time/probe_s"] = self._probe_s + time.perf_counter() - begun
+        return metrics
+
+    def alarms(self, step: int, metrics: Mapping[str, float]) -> list[Alarm]:
+        """The alarms raised by the metrics of a finished step: each once, until its trouble has gone and come again."""
+        return self.board.update(step, metrics)
+
+    def alarm_metrics(self) -> dict[str, float]:
+        """`alarms/active`: how many stand; `alarms/<key>`: on how many subjects, for those that stand."""
+        counts: dict[str, float] = {"alarms/active": float(len(self.board.active))}
+        for key, _ in self.board.active:
+            counts[f"alarms/{key}"] = counts.get(f"alarms/{key}", 0.0) + 1.0
+        return counts
+
+    def state(self) -> dict[str, Any]:
+        """Plain JSON, for a checkpoint; running means of gradients are part of the learners' own state."""
+        rows = {
+            role: [[list(row.token_ids), list(row.positions), row.temperature] for row in probe]
+            for role, probe in self.rows.items()
+        }
+        return {"rows": rows, "alarms": self.board.state()}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        self.rows = {
+            role: [
+                ProbeRow(token_ids=tuple(ids), positions=tuple(places), temperature=temperature)
+                for ids, places, temperature in probe
+            ]
+            for role, probe in state["rows"].items()
+        }
+        self._base, self._last = {}, {}
+        self.board.restore(state["alarms"])
+
+    def _fill(self, graded: Iterable[GradedEpisode]) -> None:
+        missing = [role for role in self.roles if role not in self.rows]
+        if not missing:
+            return
+        turns = turns_by_role(graded)
+        for role in missing:
+            policy = self.roles[role]
+            sharers = sum(other == policy for other in self.roles.values())
+            most = self.settings.max_probe_logits // (self._learner(role).vocab_size * sharers)
+            positions = max(1, min(self.settings.probe_positions, most))
+            rows = probe_rows(
+                turns.get(role, []), self.settings.probe_turns, positions, self.temperatures.get(role, 1.0)
+            )
+            if rows:
+                self.rows[role] = rows
+
+    def _learner(self, role: str) -> Watched:
+        return self.learners[self.roles[role]]

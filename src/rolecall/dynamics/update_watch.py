@@ -1,0 +1,106 @@
+"""What an optimizer step does along each role's gradient: the update that reached the weights, and persistence.
+
+Only reads: weights, gradients and random numbers are as they would be without it. Memory: one flat float32 buffer a
+role for its running mean, and one for the weights before the optimizer step while it lasts.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from rolecall.dynamics.formulas import ratio
+from rolecall.dynamics.role_gradients import RoleGradients, flatten, inner_product
+from rolecall.dynamics.settings import DynamicsSettings
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Applied:
+    """One optimizer step as it reached the weights, delta = after - before. `along`: -<g_r, delta> by role."""
+
+    update_norm: float = 0.0
+    weight_norm: float = 0.0
+    along: Mapping[str, float] = field(default_factory=dict)
+
+
+class UpdateWatch:
+    """Watches the optimizer steps of one policy. `seconds` is what it has cost since it was last set to 0."""
+
+    def __init__(self, parameters: Sequence[nn.Parameter], settings: DynamicsSettings | None = None) -> None:
+        settings = settings or DynamicsSettings()
+        self.parameters = list(parameters)
+        self.gradients = settings.gradients
+        size = sum(parameter.numel() for parameter in self.parameters)
+        self.exact = settings.gradients and size <= settings.max_parameters
+        self.decay = settings.persistence_decay
+        self.means: dict[str, Tensor] = {}
+        self.seconds = 0.0
+        self._held: Tensor | None = None
+        self._roles: RoleGradients | None = None
+
+    def collect(self, roles: Sequence[str]) -> RoleGradients:
+        """Where the gradients of an optimizer step are collected."""
+        return RoleGradients(self.parameters, roles, keep=self.gradients)
+
+    @torch.no_grad()
+    def before_step(self, gradients: RoleGradients) -> dict[str, float]:
+        """Call once the gradient is whole and not clipped yet. Returns the persistence of each role that has a past:
+        the cosine of its gradient with the running mean of its earlier ones."""
+        if not self.exact:
+            return {}
+        with self.timed():
+            self._roles, self._held = gradients, flatten(self.parameters)
+            found: dict[str, float] = {}
+            for role in gradients.roles:
+                gradient, mean = gradients.flat(role), self.means.get(role)
+                if len(gradients.roles) == 1:
+                    gradients.buffers[role] = gradient  # clipping will scale the gradient where it is
+                if mean is None:
+                    self.means[role] = gradient.clone()
+                    continue
+                norms = inner_product(gradient, gradient) * inner_product(mean, mean)
+                found[role] = ratio(inner_product(gradient, mean), math.sqrt(norms))
+                mean.lerp_(gradient, 1.0 - self.decay)
+            return found
+
+    @torch.no_grad()
+    def after_step(self) -> Applied | None:
+        """Call after the optimizer step; None when there is nothing to compare with."""
+        if self._held is None or self._roles is None:
+            return None
+        with self.timed():
+            delta, roles, offset = self._held, self._roles, 0
+            self._held = self._roles = None
+            weight_norm = math.sqrt(inner_product(delta, delta))
+            for parameter in self.parameters:
+                part = delta[offset : offset + parameter.numel()]
+                torch.sub(parameter.detach().reshape(-1).float(), part, out=part)
+                offset += parameter.numel()
+            return Applied(
+                update_norm=math.sqrt(inner_product(delta, delta)),
+                weight_norm=weight_norm,
+                along={role: -inner_product(roles.buffers[role], delta) for role in roles.roles},
+            )
+
+    @contextmanager
+    def timed(self) -> Iterator[None]:
+        begun = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds += time.perf_counter() - begun
+
+    def state_dict(self) -> dict[str, Any]:
+        """The running means: what a resumed run needs in order to go on with the same figures."""
+        return {"means": dict(self.means)}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        device = self.parameters[0].device
+        self.means = {role: mean.to(device, copy=True) for role, mean in state["means"].items()} if self.exact else {}
