@@ -23,7 +23,7 @@ from rolecall.rollout.transcript import RoleSettings
 from rolecall.tasks import TASK_SOURCES
 from rolecall.tasks.base import TaskSource, TaskSplits
 from rolecall.tasks.splits import SplitRule, load_tasks
-from rolecall.workflows import WORKFLOWS
+from rolecall.workflows import load_workflow
 from rolecall.workflows.base import Workflow
 
 SHARED_POLICY = "shared"
@@ -52,13 +52,14 @@ class Plan:
 
 def make_plan(config: RunConfig) -> Plan:
     """Check a configuration against the workflow's roles, the algorithm and the policies; `ConfigError` otherwise."""
-    workflow = load_named(config.workflow.name, WORKFLOWS, "workflow", config.workflow.params)
+    workflow = load_workflow(config.workflow.name, config.workflow.params)
     for role in config.roles:
         if role not in workflow.roles:
             raise ConfigError(
                 f"[roles.{role}]: workflow {config.workflow.name!r} has no such role{nearest(role, workflow.roles)}"
             )
     algorithm = make_algorithm(config.algorithm.name, config.algorithm.params)
+    check_algorithm_roles(algorithm, workflow.roles)
     table = role_table(config, workflow.roles)
     learners = {
         name: learner_config(config, policy_config(config, name)) for name, spec in table.specs.items() if spec.trained
@@ -68,6 +69,20 @@ def make_plan(config: RunConfig) -> Plan:
     plan = Plan(config=config, workflow=workflow, algorithm=algorithm, table=table, learners=learners)
     check_sampling(plan)
     return plan
+
+
+def check_algorithm_roles(algorithm: Algorithm, roles: tuple[str, ...]) -> None:
+    """`ConfigError` when a reward's table by role, or `merge_copies`, names a role that the workflow does not have."""
+    tables = {
+        "merge_copies": algorithm.grouping.merge_copies,
+        "reward.by_role": getattr(algorithm.reward, "by_role", ()),
+    }
+    for table, names in tables.items():
+        for name in names:
+            if name not in roles:
+                raise ConfigError(
+                    f"algorithm {algorithm.name!r}: {table} names the unknown role {name!r}{nearest(name, roles)}"
+                )
 
 
 def policy_config(config: RunConfig, name: str) -> PolicyConfig:
@@ -96,6 +111,18 @@ def role_table(config: RunConfig, roles: tuple[str, ...]) -> PolicyTable:
 
 def learner_config(config: RunConfig, policy: PolicyConfig) -> LearnerConfig:
     """`[learner]` with the policy's own overrides; a schedule without a length spans the run."""
+    merged = own_learner(config, policy)
+    if spans_the_run(merged):
+        merged = replace(merged, schedule_steps=config.steps * merged.minibatches)
+    return replace(merged, seed=merged.seed or config.seed)
+
+
+def spans_the_run(learner: LearnerConfig) -> bool:
+    return learner.schedule != "constant" and learner.schedule_steps == 0
+
+
+def own_learner(config: RunConfig, policy: PolicyConfig) -> LearnerConfig:
+    """`[learner]` with what the policy says otherwise."""
     merged = config.learner
     if policy.learner:
         known = LearnerConfig.__dataclass_fields__
@@ -105,9 +132,7 @@ def learner_config(config: RunConfig, policy: PolicyConfig) -> LearnerConfig:
         merged = replace(
             merged, **{key: coerce_field(LearnerConfig, key, value) for key, value in policy.learner.items()}
         )
-    if merged.schedule != "constant" and merged.schedule_steps == 0:
-        merged = replace(merged, schedule_steps=config.steps * merged.minibatches)
-    return replace(merged, seed=merged.seed or config.seed)
+    return merged
 
 
 def coerce_field(kind: type, key: str, value: Any) -> Any:
@@ -174,6 +199,7 @@ def losses(plan: Plan) -> dict[str, Loss]:
 def config_fingerprint(config: RunConfig) -> str:
     """A hash over every setting that a resumed run may not change."""
     data = config.model_dump(mode="json", exclude=set(FREE_KEYS))
-    if config.learner.schedule != "constant" and config.learner.schedule_steps == 0:
-        data["steps"] = config.steps
+    rows = config.policies.values() or [config.model]
+    if any(spans_the_run(own_learner(config, row)) for row in rows):
+        data["steps"] = config.steps  # with other steps the schedule would be another one
     return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()[:16]

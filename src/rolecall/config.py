@@ -182,6 +182,12 @@ class RunConfig(Section):
             raise ValueError(
                 f"sharing = {self.sharing!r} and a [policies] table contradict each other; keep one of them"
             )
+        if self.policies and self.model != PolicyConfig():
+            raise ValueError("[model] is read only under `sharing`; give each policy of [policies] its own model")
+        for name, row in [*self.policies.items(), ("model", self.model)]:
+            if row.kind == "frozen" and (row.learner or (row.lora is not None and row.adapter is None)):
+                unread = "learner" if row.learner else "lora"
+                raise ValueError(f"policy {name!r} is frozen, and nothing reads its {unread!r} table; leave it out")
         named = {role: role_config.policy for role, role_config in self.roles.items() if role_config.policy}
         if named and not self.policies:
             role, policy = next(iter(named.items()))

@@ -20,18 +20,32 @@ def load_class(name: str, table: Mapping[str, type[T]], kind: str) -> type[T]:
         return table[name]
     if ":" not in name:
         raise ConfigError(f"no {kind} is called {name!r}{nearest(name, table)} (or give module:Name)")
-    module_name, _, attribute = name.partition(":")
-    module = importlib.import_module(module_name)
-    if not hasattr(module, attribute):
-        hint = nearest(attribute, vars(module))
-        raise ConfigError(f"{kind} {name!r}: module {module_name} has no {attribute!r}{hint}")
-    found = getattr(module, attribute)
+    found = load_attribute(name, kind)
     if not isinstance(found, type) or not dataclasses.is_dataclass(found):
         raise ConfigError(
             f"{kind} {name!r} is {type(found).__name__} {found!r}; wanted a frozen keyword-only dataclass whose fields "
             f"are its knobs: put @dataclass(frozen=True, kw_only=True) above the class"
         )
     return typing.cast("type[T]", found)
+
+
+def load_attribute(name: str, kind: str) -> Any:
+    """What `module:Name` names; a module that is there and fails to import keeps its own traceback."""
+    module_name, _, attribute = name.partition(":")
+    try:
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
+            raise  # it was found, and something that it imports was not
+        raise ConfigError(
+            f"{kind} {name!r}: there is no module {error.name!r} on the Python path; put the folder of its file there, "
+            f"e.g. PYTHONPATH=. rolecall ..."
+        ) from None
+    if not hasattr(module, attribute):
+        raise ConfigError(
+            f"{kind} {name!r}: module {module_name} has no {attribute!r}{nearest(attribute, vars(module))}"
+        )
+    return getattr(module, attribute)
 
 
 def load_named(name: str, table: Mapping[str, type[T]], kind: str, params: Mapping[str, Any] | None = None) -> T:

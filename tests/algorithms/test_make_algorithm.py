@@ -138,6 +138,6 @@ def test_what_is_no_algorithm_is_named_with_what_was_wanted():
         make_algorithm("my_algorithms:sharp", {"wieght": 0.5})
 
 
-def test_a_module_that_cannot_be_imported_keeps_its_own_error():
-    with pytest.raises(ModuleNotFoundError, match="no_such_module"):
+def test_a_module_that_is_not_there_is_one_clear_message():
+    with pytest.raises(ConfigError, match="there is no module 'no_such_module' on the Python path"):
         make_algorithm("no_such_module:thing")

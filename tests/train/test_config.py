@@ -13,6 +13,7 @@ BASE = {
     "tasks": {"name": "jsonl", "path": "tasks.jsonl"},
     "algorithm": {"name": "mas_grpo"},
 }
+ROLES = ("solver", "verifier", "corrector")
 
 
 def config(**changes):
@@ -32,6 +33,9 @@ def config(**changes):
         ({"model": {"lora": {"rank": 0}, "kind": "adapter"}}, "lora.rank is 0"),
         ({"sharing": "shared", "policies": {"a": {}}}, "contradict each other"),
         ({"roles": {"solver": {"policy": "x"}}}, "needs a [policies.x] table"),
+        ({"model": {"model": "some/model"}, "policies": {"a": {}}}, "[model] is read only under `sharing`"),
+        ({"policies": {"a": {"kind": "frozen", "learner": {"lr": 1.0}}}}, "nothing reads its 'learner' table"),
+        ({"policies": {"a": {"kind": "frozen", "lora": {"rank": 2}}}}, "nothing reads its 'lora' table"),
     ],
 )
 def test_a_wrong_key_or_value_is_named_with_what_was_wanted(changes, words):
@@ -54,6 +58,18 @@ def test_a_wrong_key_or_value_is_named_with_what_was_wanted(changes, words):
         ({"sampling": {"temperature": 0.0}}, "temperature"),
         ({"sampling": {"top_k": 5}}, "top_k"),
         ({"model": {"learner": {"lrr": 1}}}, "did you mean 'lr'"),
+        ({"algorithm": {"name": "workflow_grpo", "merge_copies": ["verifer"]}}, "did you mean 'verifier'"),
+        (
+            {
+                "algorithm": {
+                    "reward": {"name": "mixed", "weights": {"team": 1.0}, "by_role": {"verifer": {"team": 1.0}}}
+                }
+            },
+            "reward.by_role names the unknown role 'verifer'; did you mean 'verifier'",
+        ),
+        ({"workflow": {"name": "rolecall.records:Outcome", "answer": "5"}}, "wanted a subclass of rolecall.workflows"),
+        ({"workflow": {"name": "no_such_module:Flow"}}, "there is no module 'no_such_module' on the Python path"),
+        ({"algorithm": {"name": "no_such_module:mine"}}, "there is no module 'no_such_module' on the Python path"),
     ],
 )
 def test_a_part_that_does_not_fit_the_workflow_is_named(changes, words):
@@ -133,6 +149,16 @@ def test_the_fingerprint_ignores_what_a_resumed_run_may_change():
     assert config_fingerprint(config()) != config_fingerprint(config(learner={"lr": 1e-3}))
     cosine = {"schedule": "cosine"}
     assert config_fingerprint(config(learner=cosine)) != config_fingerprint(config(learner=cosine, steps=500))
+
+
+def test_the_fingerprint_holds_the_steps_when_one_policy_has_a_schedule_that_spans_the_run():
+    def one(**learner):
+        return {"policies": {"a": {"learner": learner}}, "roles": {role: {"policy": "a"} for role in ROLES}}
+
+    cosine = one(schedule="cosine")
+    assert config_fingerprint(config(**cosine)) != config_fingerprint(config(**cosine, steps=500))
+    long = one(schedule="cosine", schedule_steps=100)
+    assert config_fingerprint(config(**long)) == config_fingerprint(config(**long, steps=500))
 
 
 def test_a_schedule_without_a_length_spans_the_run():

@@ -72,6 +72,17 @@ def test_a_module_that_fails_to_import_keeps_its_own_error(tmp_path: Path, monke
     assert raised.traceback[-1].path.name == "broken_flow.py"
 
 
+def test_a_module_whose_own_import_is_missing_keeps_its_own_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "needy_flow.py").write_text("import a_package_that_nobody_has\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ModuleNotFoundError, match="a_package_that_nobody_has"):
+        load_workflow("needy_flow:Flow")
+    with pytest.raises(ConfigError, match="there is no module 'needy' on the Python path"):
+        load_workflow("needy.flow:Flow")
+
+
 def test_a_class_that_is_not_a_dataclass_or_not_a_workflow_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

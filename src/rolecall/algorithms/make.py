@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
@@ -14,7 +13,7 @@ from rolecall.algorithms.named import agent_grpo, dr_mas, mas_grpo, rae, workflo
 from rolecall.credit import ESTIMATORS
 from rolecall.credit.units import Grouping
 from rolecall.errors import ConfigError, boundary, nearest
-from rolecall.registry import coerce, load_named
+from rolecall.registry import coerce, load_attribute, load_named
 from rolecall.rewards import REWARDS
 from rolecall.rollout.samplers import IndependentEpisodes
 
@@ -66,13 +65,7 @@ def _factory(name: str) -> Callable[..., Algorithm] | Algorithm:
         return ALGORITHMS[name]
     if ":" not in name:
         raise ConfigError(f"no algorithm is called {name!r}{nearest(name, ALGORITHMS)} (or give module:Name)")
-    module_name, _, attribute = name.partition(":")
-    module = importlib.import_module(module_name)
-    found = getattr(module, attribute, None)
-    if found is None:
-        raise ConfigError(
-            f"algorithm {name!r}: module {module_name} has no {attribute!r}{nearest(attribute, vars(module))}"
-        )
+    found = load_attribute(name, "algorithm")
     if isinstance(found, Algorithm) or inspect.isfunction(found):
         return found
     raise ConfigError(
