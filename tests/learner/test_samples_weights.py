@@ -128,6 +128,14 @@ def test_whether_zero_advantages_count_in_the_denominator_is_declared() -> None:
     assert denominator(samples, count_zero_advantage=False) == Denominator(tokens=3, turns=1)
 
 
+@pytest.mark.parametrize("aggregate", ["token_mean", "sequence_mean"])
+def test_a_step_without_any_advantage_is_a_mean_over_all_samples_and_not_a_sum(aggregate: str) -> None:
+    samples = [make_sample([1], [2, 3, 4, 5], 0.0), make_sample([1], [6, 7, 8, 9], 0.0)]
+    none = denominator(samples, count_zero_advantage=False)
+    assert none == Denominator(tokens=0, turns=0)
+    assert span_weights(samples, none, aggregate) == [(0.125,), (0.125,)]
+
+
 def test_a_role_weight_multiplies_and_leaves_the_denominator() -> None:
     samples = [make_sample([1], [2], 1.0), make_sample([1], [2], 1.0, role="verifier")]
     weights = span_weights(samples, denominator(samples), "token_mean", {"verifier": 0.5})

@@ -211,6 +211,30 @@ def test_an_engine_that_stops_loading_later_is_caught_by_the_probe(tiny_model: T
     asyncio.run(go())
 
 
+def test_an_honest_engine_whose_rounding_grows_with_the_logits_is_not_taken_for_one_that_stopped_loading(
+    tiny_model: Tiny,
+) -> None:
+    class Coarse(PlainEngine):
+        error = 0.0
+
+        async def score(self, policy: str, sequences: Any, temperature: float = 1.0) -> list[list[float]]:
+            rows = await super().score(policy, sequences, temperature)
+            return [[value * (1 + self.error * (-1) ** i) for i, value in enumerate(row)] for row in rows]
+
+    async def go() -> None:
+        specs = [model_spec("gen1", tiny_model())]
+        policies, engine = policies_of(specs, LearnerConfig(lr=3e-7)), Coarse(specs)
+        publisher = Publisher(engine, policies)
+        parity = Parity(engine, publisher, policies, probe_sequences(261), temperature=0.1)
+        await parity.canary()
+        engine.error = 4e-7  # of log-probabilities of up to 58: a quarter of the bound
+        learner(policies["gen1"]).update(random_samples(4, policy="gen1"))
+        await publisher.publish(policies["gen1"])
+        assert 1e-5 < (await parity.probe(policies["gen1"])).max_abs_diff < 1e-4
+
+    asyncio.run(go())
+
+
 def test_every_replica_of_an_engine_is_probed(tiny_model: Tiny) -> None:
     class Replicated(PlainEngine):
         num_replicas = 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, get_args
@@ -63,10 +64,17 @@ class LearnerConfig:
         for role, weight in self.role_weights.items():
             if not 0.0 <= weight < float("inf"):
                 raise ConfigError(f"learner.role_weights.{role} is {weight}; wanted 0 or a finite number above it")
-        if self.lr <= 0 or self.max_grad_norm <= 0:
+        if not (0 < self.lr < math.inf and self.max_grad_norm > 0):
             raise ConfigError(
                 f"learner.lr ({self.lr}) and learner.max_grad_norm ({self.max_grad_norm}) must be above 0"
             )
+        for name, least in (("warmup_steps", 0), ("schedule_steps", 0), ("weight_decay", 0.0), ("eps", 0.0)):
+            if not least <= getattr(self, name) < math.inf:
+                raise ConfigError(f"learner.{name} is {getattr(self, name)}; wanted {least} or more")
+        if not all(0.0 <= beta < 1.0 for beta in self.betas):
+            raise ConfigError(f"learner.betas are {list(self.betas)}; wanted two numbers in [0, 1)")
+        if not 0.0 <= self.min_lr_ratio <= 1.0:
+            raise ConfigError(f"learner.min_lr_ratio is {self.min_lr_ratio}; wanted a share of lr in [0, 1]")
         if self.minibatches < 1 or self.microbatch_tokens < 1:
             raise ConfigError(
                 f"learner.minibatches ({self.minibatches}) and learner.microbatch_tokens ({self.microbatch_tokens}) "

@@ -42,7 +42,8 @@ def span_weights(
     """The weight of one token of each span, [sample][span]; all tokens of a turn weigh the same.
 
     token_mean: 1 / tokens of the step. sequence_mean: 1 / (turns of the step * tokens of the turn). A role's weight
-    multiplies and leaves every denominator as it is.
+    multiplies and leaves every denominator as it is. Where only advantages that differ from 0 count and there are none,
+    what is left of the loss (KL, entropy) is a mean over all samples.
 
     >>> from rolecall.records import Sample, Span
     >>> span = Span(turn_id="t", start=1, stop=3, advantage=1.0, version=0)
@@ -51,6 +52,8 @@ def span_weights(
     [(0.125,)]
     """
     factors = role_weights or {}
+    if not total.tokens:
+        total = denominator(samples)
     if aggregate == "token_mean":
         token = 1.0 / max(total.tokens, 1)
         return [tuple(factors.get(sample.role, 1.0) * token for _ in sample.spans) for sample in samples]

@@ -21,7 +21,7 @@ BOUNDS = {"float32": 1e-4, "bfloat16": 0.25}
 """Largest difference of a log-probability between engine and learner, by the coarser of their two dtypes."""
 
 NOISE_FLOOR = {"float32": 2e-6, "bfloat16": 2e-2}
-"""The least that counts as noise of a log-probability, however well the two agreed at the start."""
+"""The least that counts as noise of a log-probability, relative to its size, however well the two agreed at first."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -76,17 +76,17 @@ class Parity:
             return ParityReport(max_abs_diff=0.0)
         new, seen = self._learner(learner), await self._engine(policy.name)
         difference, bound = max_difference(seen, new), self._bound(policy)
-        noise = self._noise.setdefault(policy.name, self._noise_of(policy, difference))
+        noise = self._noise.setdefault(policy.name, self._noise_of(policy, relative_difference(seen, new)))
         old = self._old.setdefault(policy.name, new)
         visible = wrong = 0
         for s, n, o in zip(flat(seen), flat(new), flat(old), strict=True):
-            if abs(n - o) > noise:
+            if abs(n - o) > noise * max(1.0, abs(n)):  # rounding grows with the logits, which grow in training
                 visible += 1
                 wrong += abs(s - n) >= abs(s - o)
         if wrong:
             raise ParityError(
                 f"policy {policy.name!r} version {policy.version}: at {wrong} of {visible} tokens where new and old "
-                f"weights differ by more than {noise:.1e}, the engine is nearer to the old; its largest difference "
+                f"weights differ by more than {noise:.1e} of their size, the engine is nearer to the old; its largest difference "
                 f"from the new is {difference:.2e}. The engine did not load what was published"
             )
         if not difference <= bound:
@@ -125,7 +125,7 @@ class Parity:
                 f"differ by {difference:.2e}, wanted at most {bound:.0e}"
             )
         self._old[name] = real
-        self._noise[name] = self._noise_of(policy, difference)
+        self._noise[name] = self._noise_of(policy, relative_difference(seen, real))
         blind = tuple(group for group, scores in without.items() if relative_difference(scores, wanted) <= 4 * bound)
         return ParityReport(max_abs_diff=difference, visible=len(flat(real)), blind=blind)
 
@@ -168,6 +168,7 @@ class Parity:
         return self.bounds[self._dtype(policy)]
 
     def _noise_of(self, policy: Policy, difference: float) -> float:
+        """What counts as noise, relative to the size of a log-probability of more than 1."""
         return 8 * max(difference, NOISE_FLOOR[self._dtype(policy)])
 
     def _dtype(self, policy: Policy) -> str:
