@@ -27,7 +27,7 @@ from rolecall.workflows import load_workflow
 from rolecall.workflows.base import Workflow
 
 SHARED_POLICY = "shared"
-FREE_KEYS = ("name", "steps", "token_budget", "evaluation", "checkpoint", "engine", "grading")
+FREE_KEYS = ("name", "steps", "token_budget", "evaluation", "checkpoint", "engine", "grading", "tracking")
 """Settings that a resumed run may change: they do not enter the fingerprint."""
 
 

@@ -137,10 +137,20 @@ class EvaluationConfig(Section):
 
 
 class CheckpointConfig(Section):
-    """A checkpoint every `every_steps` steps; the last `keep_last` and the best are kept."""
+    """A checkpoint every `every_steps` steps; the last `keep_last` and the best are kept. With `keep_inflight` a
+    resumed run goes on with the calls that were recorded since the last checkpoint (not when `deterministic`)."""
 
     every_steps: int = Field(default=1, ge=1)
     keep_last: int = Field(default=2, ge=1)
+    keep_inflight: bool = False
+
+
+class TrackingConfig(Section):
+    """Trackers beside TensorBoard. `wandb_mode` None: as W&B is set up (`WANDB_MODE`); "offline" needs no account."""
+
+    wandb: bool = False
+    wandb_project: str = "rolecall"
+    wandb_mode: Literal["online", "offline"] | None = None
 
 
 class ParityConfig(Section):
@@ -175,6 +185,7 @@ class RunConfig(Section):
     evaluation: EvaluationConfig = EvaluationConfig()
     checkpoint: CheckpointConfig = CheckpointConfig()
     parity: ParityConfig = ParityConfig()
+    tracking: TrackingConfig = TrackingConfig()
 
     @model_validator(mode="after")
     def _one_table(self) -> RunConfig:
@@ -192,6 +203,15 @@ class RunConfig(Section):
         if named and not self.policies:
             role, policy = next(iter(named.items()))
             raise ValueError(f"roles.{role}.policy = {policy!r} needs a [policies.{policy}] table, and there is none")
+        return self
+
+    @model_validator(mode="after")
+    def _one_promise(self) -> RunConfig:
+        if self.deterministic and self.checkpoint.keep_inflight:
+            raise ValueError(
+                "deterministic = true does the step in flight again from its start, and checkpoint.keep_inflight "
+                "(--keep-inflight) goes on with it; set deterministic = false, or leave keep_inflight out"
+            )
         return self
 
     def role_sampling(self, role: str) -> Sampling:

@@ -113,6 +113,12 @@ class CheckpointError(UsageError):
     kind = "checkpoint"
 
 
+class WriteError(RolecallError):
+    """A file of the run could not be written; says what is kept and how to go on."""
+
+    kind = "write"
+
+
 class GraderError(RolecallError):
     """A grader failed; never a reward of 0."""
 

@@ -2,69 +2,42 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from rolecall.algorithms.base import CreditResult
 from rolecall.algorithms.diagnose import diagnose
-from rolecall.assemble import (
-    Plan,
-    config_fingerprint,
-    losses,
-    make_renderers,
-    make_tasks,
-    role_settings,
-)
+from rolecall.assemble import Plan, losses, make_renderers, make_tasks
 from rolecall.dynamics.behaviour import behaviour_metrics
-from rolecall.engines.base import request_seed
 from rolecall.engines.local import LocalEngine
 from rolecall.evaluate import Evaluation, summarise
 from rolecall.grading.episodes import grade_episodes
 from rolecall.grading.pool import GraderPool
-from rolecall.learner.checkpoint import Fingerprints, best, load_checkpoint, load_latest, mark_best, save_checkpoint
+from rolecall.inflight import InFlight, blank_transcripts
 from rolecall.learner.progress import UpdateReport
 from rolecall.learner.samples import build_samples, by_policy
 from rolecall.policies.build import build_policies
 from rolecall.policies.parity import Parity, probe_sequences
 from rolecall.policies.publish import Publisher
 from rolecall.progress import Progress
-from rolecall.records import EMPTY, GradedEpisode, Sampling, Task
-from rolecall.rollout.collector import Collector, CollectorSettings
+from rolecall.records import GradedEpisode, Task
+from rolecall.rollout.collector import Collected
 from rolecall.rollout.loop import LoopRunner
-from rolecall.rollout.samplers import EpisodePlan
-from rolecall.rollout.serial import to_dict
-from rolecall.rollout.stored import replay_data
-from rolecall.rollout.transcript import Limits, Transcript
-from rolecall.run_folder import RunFolder
+from rolecall.rollout.transcript import Transcript
+from rolecall.run_episodes import episode_rows, evaluation_plans, make_collector
+from rolecall.run_folder import RunFolder, environment_changes
+from rolecall.run_state import Checkpoints, Totals
 from rolecall.tasks.stream import TaskStream
-
-
-@dataclass(slots=True)
-class Totals:
-    """What a run has done so far; part of every checkpoint."""
-
-    tokens_generated: int = 0
-    tokens_trained: int = 0
-    generate_s: float = 0.0
-    wall_s: float = 0.0
-    parity_max: float = 0.0
-    outcomes: dict[str, int] = field(default_factory=dict)
-    best_step: int = -1
-    best_validation: float = -1.0
-
-    def add_outcomes(self, counts: Mapping[str, int]) -> None:
-        for kind, count in counts.items():
-            self.outcomes[kind] = self.outcomes.get(kind, 0) + count
+from rolecall.trackers import Trackers, open_trackers
 
 
 class Run:
-    """Everything that a training or evaluation needs, and its state. Use `open_run`."""
+    """Everything that a training or evaluation needs, and its state; `close` it."""
 
     def __init__(self, plan: Plan, folder: RunFolder, progress: Progress) -> None:
         self._begun = time.monotonic()
@@ -76,15 +49,25 @@ class Run:
         self.renderers = make_renderers(plan)
         self.policies = build_policies(plan.table.specs, plan.learners, losses(plan), seed=config.seed)
         self.learners = {n: policy.learner for n, policy in self.policies.items() if policy.learner is not None}
-        self.loop = LoopRunner()
-        self.graders = GraderPool(workers=config.grading.workers, deadline_s=config.grading.timeout_s)
-        self.graders.start({task.grader for tasks in self.splits for task in tasks})
-        self.engine = LocalEngine(
-            list(plan.table.specs.values()), config.engine.local(deterministic=config.deterministic)
-        )
-        self.publisher = Publisher(self.engine, self.policies)
-        self.parity = Parity(self.engine, self.publisher, self.policies, self._probe_sequences(), seed=config.seed)
-        self.collector = self._collector(plan.sampling)
+        self.checkpoints = Checkpoints(plan, folder, self.learners, self.splits.fingerprint)
+        with ExitStack() as opened:  # whatever fails from here on ends what was started
+            self.loop = LoopRunner()
+            opened.callback(self.loop.close)
+            self.graders = GraderPool(workers=config.grading.workers, deadline_s=config.grading.timeout_s)
+            opened.callback(self.graders.close)
+            self.graders.start({task.grader for tasks in self.splits for task in tasks})
+            self.engine = LocalEngine(
+                list(plan.table.specs.values()), config.engine.local(deterministic=config.deterministic)
+            )
+            opened.callback(self.engine.shut_down)
+            self.publisher = Publisher(self.engine, self.policies)
+            self.parity = Parity(self.engine, self.publisher, self.policies, self._probe_sequences(), seed=config.seed)
+            self.inflight = InFlight(folder) if config.checkpoint.keep_inflight else None
+            journal = self.inflight.record if self.inflight is not None else None
+            self.collector = make_collector(plan, self.renderers, self.engine, plan.sampling, journal=journal)
+            opened.callback(self.collector.close)
+            self._opened = opened.pop_all()
+        self.trackers = Trackers({}, {}, progress.note)
         self.step, self.state, self.totals = 0, dict[str, Any](), Totals()
         self.times: dict[str, float] = defaultdict(float)
         self.metrics: dict[str, float] = {}
@@ -94,10 +77,8 @@ class Run:
 
     def close(self) -> None:
         """End every process of the run."""
-        self.collector.close()
-        self.loop.run(self.engine.close())
-        self.graders.close()
-        self.loop.close()
+        self.trackers.close()
+        self._opened.close()
 
     # -- one step, in the order of the loop ---------------------------------------------------------------------------
 
@@ -105,6 +86,7 @@ class Run:
         """The steps that are left, from 1; ends early when the token budget is spent."""
         budget = self.config.token_budget
         while self.step < self.config.steps and (budget is None or self.totals.tokens_generated < budget):
+            self.folder.forget_ends()
             self.step += 1
             self.metrics, self.times = {}, defaultdict(float)
             yield self.step
@@ -113,7 +95,7 @@ class Run:
         """Run the step's episodes and grade them. Every episode started is counted in one outcome class; those whose
         turns are to be trained are returned."""
         with self._timed("generate"):
-            collected = self.collector.collect(self.plan.algorithm.sampler.plans(tasks), self.step)
+            collected = self._collect(tasks)
         self.transcripts = {one.id: one for one in collected.transcripts}
         with self._timed("grade"):
             graded = grade_episodes(collected.episodes, self.graders)
@@ -195,6 +177,7 @@ class Run:
         self.folder.write_episodes(self.step, episode_rows(self.step, self._collected, self._credit, self.transcripts))
         self.metrics |= {f"time/{name}_s": seconds for name, seconds in self.times.items()}
         self.folder.write_metrics(self.step, self.metrics)
+        self.trackers.log(self.step, self.metrics)
         self.progress.step(self.step, self.metrics)
 
     def save(self, *, is_best: bool) -> None:
@@ -203,34 +186,35 @@ class Run:
         if self.step % settings.every_steps and not is_best and self.step != self.config.steps:
             return
         self._clock()
-        extra = {"stream": self.stream.state(), "algorithm": self.state, "totals": totals_to_dict(self.totals)}
-        path = save_checkpoint(
-            self.folder.checkpoints,
-            self.learners,
-            self.step,
-            self.fingerprints,
-            extra=extra,
-            keep_last=settings.keep_last,
-        )
-        if is_best:
-            mark_best(self.folder.checkpoints, path)
+        extra = {
+            "stream": self.stream.state(),
+            "algorithm": self.state,
+            "totals": asdict(self.totals),
+            "trackers": self.trackers.ids,
+        }
+        self.checkpoints.save(self.step, extra, is_best=is_best)
+        if self.inflight is not None:
+            self.inflight.forget(self.step)
 
     # -- the ends of a run --------------------------------------------------------------------------------------------
 
-    @property
-    def fingerprints(self) -> Fingerprints:
-        return Fingerprints(config=config_fingerprint(self.config), tasks=self.splits.fingerprint)
-
     def resume(self) -> None:
         """Go on from the newest checkpoint: weights, optimisers, cursor, baselines, totals; later files are removed."""
-        found = load_latest(self.folder.checkpoints, self.learners, self.fingerprints)
-        self.folder.forget_after(found.step if found else 0)
-        if found is None:
-            return
-        self.step, self.state = found.step, dict(found.extra["algorithm"])
-        self.stream.restore(found.extra["stream"])
-        self.totals = Totals(**found.extra["totals"])
-        self._begun -= self.totals.wall_s
+        for words in environment_changes(self.folder):
+            self.progress.note(f"{words}: the resumed run may round differently")
+        found, self.totals = self.checkpoints.resume(self.progress.note)
+        InFlight(self.folder).forget(None if self.inflight is None else found.step if found else 0)
+        if found is not None:
+            self.step, self.state = found.step, dict(found.extra["algorithm"])
+            self.stream.restore(found.extra["stream"])
+            self._begun -= self.totals.wall_s
+        self.track(found.extra.get("trackers", {}) if found else {})
+
+    def track(self, ids: dict[str, str] | None = None) -> None:
+        """Open the trackers, under the ids that they have had."""
+        self.trackers = open_trackers(
+            self.config, self.folder, step=self.step, saved=ids or {}, note=self.progress.note
+        )
 
     def prove(self) -> None:
         """Publish all weights as they are; with the canary, prove first that the engine follows a change of any."""
@@ -238,18 +222,19 @@ class Run:
             self.loop.run(self.publisher.start())
             return
         for name, report in self.loop.run(self.parity.canary()).items():
-            self.totals.parity_max = max(self.totals.parity_max, report.max_abs_diff)
+            if self.step == 0:  # a resumed run has counted its own: the figure is that of a run never stopped
+                self.totals.parity_max = max(self.totals.parity_max, report.max_abs_diff)
             if report.blind:
                 self.progress.note(f"parity of {name}: the prompts cannot show a change of {', '.join(report.blind)}")
 
     def load(self, checkpoint: Path) -> None:
         """Put the weights of a checkpoint into the learners and the engine."""
-        load_checkpoint(checkpoint, self.learners, self.fingerprints, rng=False)
+        self.checkpoints.load(checkpoint)
         self.loop.run(self.publisher.start())
 
     @property
     def best_checkpoint(self) -> Path | None:
-        return best(self.folder.checkpoints)
+        return self.checkpoints.best
 
     def evaluate(
         self, tasks: Sequence[Task], *, label: str, samples: int | None = None, greedy: bool = False
@@ -263,14 +248,9 @@ class Run:
         """The graded episodes behind `evaluate`; seeds depend on the run and the label alone."""
         number = 1 if greedy else samples or self.config.evaluation.samples
         sampling = {role: self.config.eval_sampling(role, greedy=greedy) for role in self.plan.roles}
-        plans = [
-            EpisodePlan(task=task, index=index, order=order)
-            for order, task in enumerate(tasks)
-            for index in range(number)
-        ]
-        collector = self._collector(sampling, label)
+        collector = make_collector(self.plan, self.renderers, self.engine, sampling, label=label)
         try:
-            collected = collector.collect(plans)
+            collected = collector.collect(evaluation_plans(tasks, number))
             self.transcripts |= {one.id: one for one in collected.transcripts}
             return grade_episodes(collected.episodes, self.graders)
         finally:
@@ -282,21 +262,18 @@ class Run:
 
     # -- helpers ------------------------------------------------------------------------------------------------------
 
-    def _collector(self, sampling: Mapping[str, Sampling], label: str = "") -> Collector:
-        """A collector for training, or for the evaluation `label`, whose episodes draw numbers of their own."""
-        rollout = self.config.rollout
-        seed = request_seed(self.config.seed, "evaluation", label) if label else self.config.seed
-        settings = CollectorSettings(
-            run_seed=seed,
-            deterministic=self.config.deterministic,
-            max_concurrent=rollout.max_concurrent,
-            on_failure=rollout.on_failure if not label else "zero",
-            max_retries=rollout.max_retries,
-            after_retries=rollout.after_retries,
-            limits=Limits(deadline_s=rollout.episode_timeout_s),
-            watchdog_s=rollout.watchdog_s,
-        )
-        return Collector(self.plan.workflow, role_settings(self.plan, self.renderers, sampling), self.engine, settings)
+    def _collect(self, tasks: Sequence[Task]) -> Collected:
+        """The step's episodes; with a journal, those that were in flight go on with their recorded calls."""
+        plans = self.plan.algorithm.sampler.plans(tasks)
+        if self.inflight is None:
+            return self.collector.collect(plans, self.step)
+        settings = self.collector.settings
+        blanks = blank_transcripts(plans, step=self.step, run_seed=settings.run_seed, attempts=settings.max_retries + 1)
+        recorded = self.inflight.begin(self.step, blanks, self.engine.version)
+        try:
+            return self.collector.collect(plans, self.step, recorded)
+        finally:
+            self.inflight.end(self.step)
 
     def _probe_sequences(self) -> list[tuple[list[int], list[int]]]:
         vocab = min(int(learner.module.model.config.vocab_size) for learner in self.learners.values())
@@ -319,39 +296,3 @@ def quiet_transformers() -> None:
     from transformers.utils import logging
 
     logging.disable_progress_bar()
-
-
-def totals_to_dict(totals: Totals) -> dict[str, Any]:
-    return {name: getattr(totals, name) for name in Totals.__dataclass_fields__}
-
-
-def episode_rows(
-    step: int,
-    graded: Sequence[GradedEpisode],
-    credit: CreditResult | None = None,
-    transcripts: Mapping[str, Transcript] = EMPTY,
-) -> list[dict[str, Any]]:
-    """Rows of an episodes file: what is filtered on, and each whole episode with its grades, rewards, advantages, and
-    what it takes to run it again."""
-    rewards = {one.episode.id: one.rewards for one in credit.scored} if credit else {}
-    advantages = credit.advantages if credit else {}
-    return [
-        {
-            "step": step,
-            "episode": one.episode.id,
-            "task": one.episode.task.id,
-            "outcome": str(one.episode.outcome_class),
-            "answer": one.episode.answer,
-            "team_score": one.team.score,
-            "num_turns": len(one.episode.turns),
-            "record": json.dumps(
-                {
-                    "graded": to_dict(one),
-                    "rewards": {turn: to_dict(reward) for turn, reward in rewards.get(one.episode.id, {}).items()},
-                    "advantages": {t.id: advantages[t.id] for t in one.episode.turns if t.id in advantages},
-                    "replay": replay_data(transcripts[one.episode.id]) if one.episode.id in transcripts else None,
-                }
-            ),
-        }
-        for one in graded
-    ]

@@ -1,25 +1,29 @@
 """A run is a folder: the resolved configuration, the environment, metrics and episodes, checkpoints, the summary.
 
-Every file is written aside and renamed, so a kill leaves the old file or the new one, never half of either.
+Every file is written aside and renamed, so a kill leaves the old file or the new one, never half of either. A file
+that cannot be written is a `WriteError` that says what is kept and how to go on.
 """
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import platform
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import tomli_w
 
 from rolecall.config import RunConfig, make_config, read_recipe
-from rolecall.errors import ConfigError, UsageError
+from rolecall.errors import CheckpointError, ConfigError, UsageError, WriteError
+from rolecall.files import write_aside, writing
 
 METRICS_SCHEMA = pa.schema([("step", pa.int64()), ("key", pa.string()), ("value", pa.float64())])
 EPISODE_SCHEMA = pa.schema(
@@ -35,45 +39,119 @@ EPISODE_SCHEMA = pa.schema(
     ]
 )
 COMPACT_AT = 64
+FOLDERS = ("metrics", "episodes", "evaluations", "checkpoints")
+ENDS = ("summary.json", "evaluation_after.json", "evaluations/after.parquet", "report.html")
+"""What the end of a run writes: it goes when the run goes on."""
+LOCK = ".lock"
 PACKAGES = ("rolecall", "torch", "transformers", "tokenizers", "peft", "numpy", "reasoning-gym", "math-verify")
 
 
 class RunFolder:
-    """The files of one run under `path`; made by `create`, found again by `open`."""
+    """The files of one run under `path`; made by `create`, gone on with by `reopen`, read by `open`."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._lock: IO[str] | None = None
 
     @classmethod
     def create(cls, path: Path, config: RunConfig, *, overwrite: bool) -> RunFolder:
         """Make a new run folder; one that exists is an error unless it is a run and `overwrite` says to replace it."""
-        if path.exists() and (not path.is_dir() or any(path.iterdir())):
-            if not (path / "config.toml").is_file():
-                raise UsageError(f"{str(path)!r} exists and is not a run folder; choose another folder with --run")
-            if not overwrite:
-                raise UsageError(
-                    f"{str(path)!r} already holds a run; go on with it (--resume), replace it (--overwrite), or choose "
-                    "another folder with --run"
-                )
-            shutil.rmtree(path)
+        there = _contents(path)
+        if there and not (path / "config.toml").is_file():
+            raise UsageError(f"{str(path)!r} exists and is not a run folder; choose another folder with --run")
+        if there and not overwrite:
+            raise UsageError(
+                f"{str(path)!r} already holds a run; go on with it (--resume), replace it (--overwrite), or choose "
+                "another folder with --run"
+            )
         folder = cls(path)
         try:
-            for name in ("metrics", "episodes", "checkpoints"):
-                (path / name).mkdir(parents=True, exist_ok=True)
+            path.mkdir(parents=True, exist_ok=True)
+            folder.claim()
         except OSError as error:
             raise UsageError(
                 f"run folder {str(path)!r} cannot be made ({error.strerror}); choose another with --run"
             ) from None
-        folder.write_text("config.toml", tomli_w.dumps(plain(config.model_dump())))
-        folder.write_json("environment.json", environment())
+        for old in there:  # all but the configuration, which keeps it a run folder until it is replaced
+            if old.name != "config.toml":
+                shutil.rmtree(old) if old.is_dir() else old.unlink()
+        folder.write_config(config)
+        folder.write_json("environment.json", environment(), "environment")
         return folder
 
     @classmethod
     def open(cls, path: Path) -> RunFolder:
-        """The folder of an earlier run."""
+        """The folder of an earlier run, to read."""
         if not (path / "config.toml").is_file():
             raise UsageError(f"{str(path)!r} is not a run folder (no config.toml in it); give the folder of a run")
         return cls(path)
+
+    @classmethod
+    def reopen(cls, path: Path) -> RunFolder:
+        """The folder of an earlier run, to go on with: no other process writes to it, and leftovers are gone."""
+        folder = cls.open(path)
+        folder.claim()
+        for kind in (".", *FOLDERS):
+            for leftover in (path / kind).glob(".*.tmp"):
+                leftover.unlink()
+        if not (path / "environment.json").is_file():
+            folder.write_json("environment.json", environment(), "environment")
+        return folder
+
+    def claim(self) -> None:
+        """Hold the folder for this process until it ends or calls `close`; `UsageError` when another one does."""
+        self._lock = (self.path / LOCK).open("a+", encoding="utf-8")
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self._lock.seek(0)
+            owner = self._lock.read().strip()
+            self.close()
+            raise UsageError(
+                f"another process ({owner or 'unknown'}) is writing to run folder {str(self.path)!r}; wait until it "
+                "has ended, or end it"
+            ) from None
+        except OSError:  # a file system without locks: nothing to hold
+            return
+        self._lock.truncate(0)
+        self._lock.write(f"{os.getpid()}\n")
+        self._lock.flush()
+
+    def close(self) -> None:
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
+
+    @contextmanager
+    def storing(self, what: Path) -> Iterator[None]:
+        """A file that cannot be written is an error that names it, says what is kept, and what to do."""
+        try:
+            yield
+        except (OSError, CheckpointError) as error:
+            reason = error.strerror or str(error) if isinstance(error, OSError) else str(error)
+            raise WriteError(f"{str(what)!r} could not be written ({reason}); {self._kept()}") from error
+
+    def _kept(self) -> str:
+        """What a run that stops now keeps, and how to go on."""
+        if not (self.path / "config.toml").is_file():
+            return "nothing is kept; make room or give access, then start the run again"
+        saved = sorted(path.name for path in self.checkpoints.glob("step-*"))
+        state = f"kept is all up to checkpoint {saved[-1]}" if saved else "there is no checkpoint yet"
+        return f"{state}. Make room or give access, then go on with: rolecall train --resume --run {self.path}"
+
+    def write(self, name: str, point: str, write: Callable[[Path], object]) -> None:
+        """Write one file aside and rename it; `point` names the place for tests that kill or fill the disk."""
+        target = self.path / name
+        with self.storing(target):
+            target.parent.mkdir(exist_ok=True)
+            write_aside(target, point, write)
+
+    def write_config(self, config: RunConfig) -> None:
+        """The resolved configuration; one that is there already is left alone when it says the same."""
+        text = tomli_w.dumps(plain(config.model_dump()))
+        file = self.path / "config.toml"
+        if not file.is_file() or file.read_text(encoding="utf-8") != text:
+            self.write("config.toml", "config", lambda path: path.write_text(text, encoding="utf-8"))
 
     def config(self) -> RunConfig:
         """The resolved configuration of the run."""
@@ -83,14 +161,9 @@ class RunFolder:
     def checkpoints(self) -> Path:
         return self.path / "checkpoints"
 
-    def write_text(self, name: str, text: str) -> None:
-        target = self.path / name
-        aside = target.with_name(f".{target.name}.tmp")
-        aside.write_text(text, encoding="utf-8")
-        os.replace(aside, target)
-
-    def write_json(self, name: str, data: Any) -> None:
-        self.write_text(name, json.dumps(data, indent=2, allow_nan=False) + "\n")
+    def write_json(self, name: str, data: Any, point: str) -> None:
+        text = json.dumps(data, indent=2, allow_nan=False) + "\n"
+        self.write(name, point, lambda path: path.write_text(text, encoding="utf-8"))
 
     def read_json(self, name: str) -> Any:
         try:
@@ -113,11 +186,8 @@ class RunFolder:
 
     def write_evaluation(self, name: str, rows: Iterable[Mapping[str, Any]]) -> None:
         """The episodes of an evaluation, as `evaluations/<name>.parquet`, in the columns of `write_episodes`."""
-        target = self.path / "evaluations" / f"{name}.parquet"
-        target.parent.mkdir(exist_ok=True)
-        aside = target.with_name(f".{target.name}.tmp")
-        pq.write_table(pa.Table.from_pylist([dict(r) for r in rows], schema=EPISODE_SCHEMA), aside, compression="zstd")
-        os.replace(aside, target)
+        table = pa.Table.from_pylist([dict(r) for r in rows], schema=EPISODE_SCHEMA)
+        self._write_parquet(f"evaluations/{name}.parquet", "evaluation/episodes", table)
 
     def read_metrics(self) -> list[tuple[int, str, float]]:
         """All metric rows in order of step."""
@@ -128,14 +198,20 @@ class RunFolder:
     def forget_after(self, step: int) -> None:
         """Remove metrics and episodes past `step`: the steps that a resumed run does again."""
         for kind in ("metrics", "episodes"):
-            for path in self._parts(kind):
+            parts = self._parts(kind)
+            self._remove_but(kind, parts)
+            for path in parts:
                 first, last = _span(path)
-                if first > step:
-                    path.unlink()
-                elif last > step:
+                if first <= step < last:
                     kept = pq.read_table(path, filters=[("step", "<=", step)])
-                    self._write_table(kind, first, kept, last=step)
+                    self._write_parquet(f"{kind}/{first:08d}-{step:08d}.parquet", "forget", kept)
+                if last > step:
                     path.unlink()
+
+    def forget_ends(self) -> None:
+        """Remove what the end of a run has written: the run goes on."""
+        for name in ENDS:
+            (self.path / name).unlink(missing_ok=True)
 
     def _parts(self, kind: str) -> list[Path]:
         """The files of one kind; one whose span lies inside another's is a leftover of a kill while folding."""
@@ -143,25 +219,36 @@ class RunFolder:
         spans = {part: _span(part) for part in parts}
         return [part for part in parts if not any(_inside(spans[part], spans[other]) for other in parts)]
 
-    def _write_table(self, kind: str, step: int, table: pa.Table, last: int | None = None) -> None:
-        target = self.path / kind / f"{step:08d}-{step if last is None else last:08d}.parquet"
-        aside = target.with_name(f".{target.name}.tmp")
-        pq.write_table(table, aside, compression="zstd")
-        os.replace(aside, target)
+    def _write_table(self, kind: str, step: int, table: pa.Table) -> None:
+        self._write_parquet(f"{kind}/{step:08d}-{step:08d}.parquet", kind, table)
         parts = self._parts(kind)
         if len(parts) >= COMPACT_AT:
-            self._compact(parts)
+            self._compact(kind, parts)
 
-    def _compact(self, parts: list[Path]) -> None:
+    def _write_parquet(self, name: str, point: str, table: pa.Table) -> None:
+        self.write(name, point, lambda path: pq.write_table(table, path, compression="zstd"))
+
+    def _compact(self, kind: str, parts: list[Path]) -> None:
         """Fold many small files into one that covers their span; the small ones go once it stands."""
         first, last = _span(parts[0])[0], max(_span(part)[1] for part in parts)
-        target = parts[0].with_name(f"{first:08d}-{last:08d}.parquet")
-        aside = target.with_name(f".{target.name}.tmp")
-        pq.write_table(pa.concat_tables([pq.read_table(part) for part in parts]), aside, compression="zstd")
-        os.replace(aside, target)
-        for part in parts:
-            if part != target:
-                part.unlink()
+        name = f"{kind}/{first:08d}-{last:08d}.parquet"
+        self._write_parquet(name, "compact", pa.concat_tables([pq.read_table(part) for part in parts]))
+        self._remove_but(kind, [self.path / name])
+
+    def _remove_but(self, kind: str, parts: list[Path]) -> None:
+        """Remove the files of one kind that are folded into `parts`."""
+        for path in sorted((self.path / kind).glob("[0-9]*.parquet")):
+            if path not in parts:
+                with self.storing(path):
+                    writing("compact/delete")
+                    path.unlink()
+
+
+def _contents(path: Path) -> list[Path]:
+    """What is at a path where a run is to be; a first write that was killed leaves nothing that counts."""
+    if not path.is_dir():
+        return [path] if path.exists() else []
+    return [one for one in path.iterdir() if one.name not in (LOCK, ".config.toml.tmp")]
 
 
 def _span(path: Path) -> tuple[int, int]:
@@ -201,5 +288,18 @@ def environment() -> dict[str, Any]:
         "platform": platform.platform(),
         "machine": platform.machine(),
         "cpus": os.cpu_count(),
+        "omp_num_threads": os.environ.get("OMP_NUM_THREADS"),
         "packages": versions,
     }
+
+
+def environment_changes(folder: RunFolder) -> list[str]:
+    """What is not as it was when the run began, in words; another machine or version may round differently."""
+    then, now = folder.read_json("environment.json"), environment()
+    then, now = ({**side, **side["packages"]} for side in (then, now))
+    names = [name for name in now if name not in ("packages", "platform")]
+    return [
+        f"{name} was {then.get(name)} when the run began and is {now[name]} now"
+        for name in names
+        if then.get(name) != now[name]
+    ]

@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from rolecall.evaluate import summarise
-from rolecall.run import Run, episode_rows
+from rolecall.run import Run
+from rolecall.run_episodes import episode_rows
 
 
 def test_evaluation(run: Run, when: str) -> dict[str, Any]:
     """The test set, sampled and greedy; kept in the run folder, so that a resumed run does not use the set again."""
     name = f"evaluation_{when}.json"
-    if when == "before" and (run.folder.path / name).is_file():
+    if (run.folder.path / name).is_file():
         return dict(run.folder.read_json(name))
     tasks = run.splits.test.tasks
     found: dict[str, Any] = {"step": run.step if when == "before" else max(run.totals.best_step, 0) or run.step}
@@ -23,7 +24,7 @@ def test_evaluation(run: Run, when: str) -> dict[str, Any]:
             found["greedy"] = run.evaluate(tasks, label="test", greedy=True).to_dict()
         team = found["sampled"]["team"]
         run.progress.note(f"{when} training: team {team['mean']:.3f} [{team['low']:.3f}, {team['high']:.3f}]")
-    run.folder.write_json(name, found)
+    run.folder.write_json(name, found, "evaluation")
     return found
 
 
@@ -53,5 +54,5 @@ def final_summary(run: Run, before: dict[str, Any], after: dict[str, Any]) -> di
                 for when, side in (("before", before), ("after", after))
             }
             summary["roles"][role] = {"accuracy": figures}
-    run.folder.write_json("summary.json", summary)
+    run.folder.write_json("summary.json", summary, "summary")
     return summary

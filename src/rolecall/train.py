@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from rolecall.config import RunConfig
 from rolecall.progress import Progress
 from rolecall.run import Run
 from rolecall.run_folder import RunFolder
+from rolecall.run_state import finished_summary
 from rolecall.summary import final_summary, test_evaluation
 
 
@@ -18,15 +20,21 @@ def train(
 ) -> dict[str, Any]:
     """Train as configured in the folder `path` and return the summary that is written there as summary.json."""
     plan = make_plan(config)
-    folder = RunFolder.open(path) if resume else RunFolder.create(path, config, overwrite=overwrite)
-    run = Run(plan, folder, progress)
+    folder = RunFolder.reopen(path) if resume else RunFolder.create(path, config, overwrite=overwrite)
+    with closing(folder):
+        if resume and (done := finished_summary(plan, folder)) is not None:
+            progress.note("the run is finished: nothing was left to do")
+            return done
+        return _train(Run(plan, folder, progress), resume=resume)
+
+
+def _train(run: Run, *, resume: bool) -> dict[str, Any]:
     try:
-        if resume:
-            run.resume()
+        run.resume() if resume else run.track()
         run.prove()
         before = test_evaluation(run, "before")
         for _ in run.steps():
-            tasks = run.stream.take(config.rollout.tasks_per_step)
+            tasks = run.stream.take(run.config.rollout.tasks_per_step)
             graded = run.collect(tasks)
             credit = run.credit(graded)
             run.learn(graded, credit)

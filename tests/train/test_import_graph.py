@@ -15,6 +15,7 @@ SOURCE = Path(__file__).resolve().parents[2] / "src" / "rolecall"
 LAYERS: dict[str, int] = {
     "records": 0,
     "errors": 0,
+    "files": 0,
     "intervals": 0,
     "registry": 1,
     "tasks": 2,
@@ -36,15 +37,19 @@ LAYERS: dict[str, int] = {
     "evaluate": 12,
     "run_folder": 12,
     "dry_run": 13,
-    "run": 13,
-    "summary": 14,
-    "train": 15,
-    "evaluate_run": 15,
-    "cli": 16,
+    "inflight": 13,
+    "run_episodes": 13,
+    "run_state": 13,
+    "trackers": 13,
+    "run": 14,
+    "summary": 15,
+    "train": 16,
+    "evaluate_run": 16,
+    "cli": 20,
 }
 """A room may import rooms of lower layers, and itself."""
 
-TORCH_ROOMS = ("learner/", "policies/", "engines/local", "dynamics/role_gradients", "dry_run")
+TORCH_ROOMS = ("learner/", "policies/", "engines/local", "dynamics/role_gradients", "dynamics/update_watch", "dry_run")
 
 
 def modules() -> list[Path]:
