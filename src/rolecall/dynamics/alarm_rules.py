@@ -230,18 +230,18 @@ def much_lost(scene: Scene) -> Iterator[Signal]:
 
 
 def update_lost(scene: Scene) -> Iterator[Signal]:
-    """There is a gradient, and the weights stand still: in plain bfloat16 small updates are rounded away."""
+    """There is a gradient, and few weights move: in plain bfloat16 small updates are rounded away."""
     for policy in scene.policies():
-        size = scene.now.get(f"learner/{policy}/update_norm")
-        if size is None:
+        moved = scene.now.get(f"learner/{policy}/moved_share")
+        if moved is None:
             continue
         yield Signal(
             key="update_lost",
             subject=policy,
-            off=size == 0.0 and scene.now.get(f"learner/{policy}/grad_norm", 0.0) > 0.0,
-            well=size > 0.0,
-            seen="a gradient, and not one weight changed",
-            usual="learner/<policy>/update_norm above 0",
+            off=moved < scene.settings.moved,
+            well=moved > 2.0 * scene.settings.moved,
+            seen=f"{moved:.1%} of the weights with a gradient changed",
+            usual="nearly all of them",
             move='set learner.precision to "bfloat16" or "float32", or raise learner.lr',
             patience=2,
         )

@@ -17,7 +17,7 @@ class AlarmSettings:
     `captured`: share of a policy's gradient mass that one role may take. `entropy_left`: share of the entropy of the
     first steps that must be left. `norm_jump`, `kl_jump`: multiples of the usual value; a KL below `kl_floor` nats a
     token never counts as a jump. `clipped`, `truncated`, `unparsed`: shares of tokens or turns.
-    `mismatch`, `mismatch_bfloat16`: mean difference of a log-probability between engine and learner, in nats.
+    `moved`: share of the weights with a gradient that an update must change. `mismatch`, `mismatch_bfloat16`: mean difference of a log-probability between engine and learner, in nats.
 
     >>> AlarmSettings().patience
     5
@@ -35,6 +35,7 @@ class AlarmSettings:
     clipped: float = 0.3
     truncated: float = 0.5
     unparsed: float = 0.5
+    moved: float = 0.2
     mismatch: float = 1e-3
     mismatch_bfloat16: float = 0.05
 

@@ -23,10 +23,12 @@ from rolecall.dynamics.settings import DynamicsSettings
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Applied:
-    """One optimizer step as it reached the weights, delta = after - before. `along`: -<g_r, delta> by role."""
+    """One optimizer step as it reached the weights, delta = after - before. `moved`: the share of the weights with a
+    gradient that changed at all; `along`: -<g_r, delta> by role."""
 
     update_norm: float = 0.0
     weight_norm: float = 0.0
+    moved: float = 0.0
     along: Mapping[str, float] = field(default_factory=dict)
 
 
@@ -72,20 +74,26 @@ class UpdateWatch:
 
     @torch.no_grad()
     def after_step(self) -> Applied | None:
-        """Call after the optimizer step; None when there is nothing to compare with."""
+        """Call after the optimizer step, with the gradients still there; None when there is nothing to compare with."""
         if self._held is None or self._roles is None:
             return None
         with self.timed():
             delta, roles, offset = self._held, self._roles, 0
             self._held = self._roles = None
             weight_norm = math.sqrt(inner_product(delta, delta))
+            counts: list[Tensor] = []
             for parameter in self.parameters:
                 part = delta[offset : offset + parameter.numel()]
                 torch.sub(parameter.detach().reshape(-1).float(), part, out=part)
                 offset += parameter.numel()
+                if parameter.grad is not None:
+                    asked = parameter.grad.reshape(-1) != 0
+                    counts.append(torch.stack([(asked & (part != 0)).sum(), asked.sum()]))
+            moved, asked_all = torch.stack(counts).sum(0).tolist() if counts else (0, 0)
             return Applied(
                 update_norm=math.sqrt(inner_product(delta, delta)),
                 weight_norm=weight_norm,
+                moved=ratio(moved, asked_all),
                 along={role: -inner_product(roles.buffers[role], delta) for role in roles.roles},
             )
 

@@ -150,6 +150,7 @@ class Learner:
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate(config, self.optimizer_steps)
         self.optimizer.step()
+        applied = self.watch.after_step()
         self.optimizer.zero_grad(set_to_none=True)
         self.optimizer_steps += 1
         progress.losses.append(value)
@@ -158,7 +159,7 @@ class Learner:
         products = {(a, b): row[j] for a, row in zip(roles, gram, strict=False) for j, b in enumerate(roles)}
         if self.watch.gradients:
             progress.add_roles(tokens, products)
-            progress.add_step(roles, products, persistence, self.watch.after_step())
+            progress.add_step(roles, products, persistence, applied)
 
     def _accumulate(
         self, rows: Sequence[Weighted], version: int | None, progress: Progress

@@ -98,6 +98,7 @@ class Progress:
             figures["grad_norm"] = sum(self.grad_norms) / steps
             figures["lr"] = lr
             if self.applied:
+                figures["moved_share"] = sum(one.moved for one in self.applied) / len(self.applied)
                 figures["update_norm"] = sum(one.update_norm for one in self.applied)
                 figures["update_ratio"] = sum(ratio(one.update_norm, one.weight_norm) for one in self.applied)
         elif skipped is None:
