@@ -8,6 +8,7 @@ from rolecall.errors import ConfigError, boundary
 from rolecall.records import Task
 
 BYTES = {"float32": 4, "bfloat16": 2}
+TRAINED_BYTES = 16.0  # a weight, its gradient and two moments in float32
 
 
 def describe(plan: Plan) -> str:
@@ -47,28 +48,36 @@ def _calls(plan: Plan, role: str) -> int:
 
 
 def _memory(plan: Plan) -> list[str]:
+    """A line a policy, and the sum. Adapters of one base share it, in the learner and in each worker of the engine; a
+    frozen policy is in the engine alone, and shares its base with the adapters of that model."""
     lines: list[str] = []
+    in_learner: set[tuple[str, str]] = set()
+    in_engine: set[tuple[str, str]] = set()
+    workers = plan.config.engine.workers if plan.config.engine.mode == "processes" else 1
     total = 0.0
-    seen_bases: set[str] = set()
     for spec in plan.table.specs.values():
         try:
             base, trained = count_parameters(spec)
         except ConfigError as error:
             lines.append(f"{spec.name}: not known here ({str(error).splitlines()[0]})")
             continue
-        size = 0.0
+        learner, engine = trained * TRAINED_BYTES, 0.0
         if spec.kind == "model":
-            size = trained * 16.0
+            engine = base * BYTES[spec.dtype]
         else:
-            if spec.model not in seen_bases:
-                size += base * BYTES[spec.dtype]
-                seen_bases.add(spec.model)
-            size += trained * 16.0
-        copies = base * BYTES[spec.dtype] * plan.config.engine.workers
-        total += size + copies
+            engine = trained * BYTES[spec.dtype]
+            if (spec.model, spec.dtype) not in in_engine:
+                engine += base * BYTES[spec.dtype]
+                in_engine.add((spec.model, spec.dtype))
+            if spec.kind == "adapter":
+                precision = plan.learners[spec.name].precision
+                if (spec.model, precision) not in in_learner:
+                    learner += base * (4 if precision == "float32" else 2)
+                    in_learner.add((spec.model, precision))
+        total += learner + engine * workers
         lines.append(
             f"{spec.name}: {base / 1e6:,.2f} M parameters, {trained / 1e6:,.2f} M trained; learner "
-            f"{size / 2**20:,.1f} MiB, engine {copies / 2**20:,.1f} MiB ({plan.config.engine.workers} workers)"
+            f"{learner / 2**20:,.1f} MiB, engine {engine * workers / 2**20:,.1f} MiB ({workers} workers)"
         )
     lines.append(f"in all {total / 2**20:,.1f} MiB")
     return lines
@@ -86,7 +95,17 @@ def count_parameters(spec: PolicySpec) -> tuple[int, int]:
     base = sum(parameter.numel() for parameter in model.parameters())
     if spec.kind == "model":
         return base, base
-    return base, lora_parameters(model, spec.lora) if spec.kind == "adapter" and spec.lora else 0
+    if spec.kind == "frozen":
+        return base, 0
+    return base, lora_parameters(model, spec.lora or saved_lora(spec))
+
+
+def saved_lora(spec: PolicySpec) -> LoraSpec:
+    """The shape of the saved adapter that a policy starts from."""
+    from rolecall.engines.local_lora import read_adapter
+
+    assert spec.adapter is not None
+    return read_adapter(spec.adapter)[0]
 
 
 def lora_parameters(model: object, lora: LoraSpec) -> int:
@@ -95,9 +114,12 @@ def lora_parameters(model: object, lora: LoraSpec) -> int:
 
     assert isinstance(model, torch.nn.Module)
     every = lora.target_modules == ("all-linear",)
+
+    def targeted(name: str) -> bool:
+        return any(f".{name}".endswith(f".{target}") for target in lora.target_modules)
+
     return sum(
         lora.rank * (module.in_features + module.out_features)
         for name, module in model.named_modules()
-        if isinstance(module, torch.nn.Linear)
-        and (name.split(".")[-1] in lora.target_modules or (every and "lm_head" not in name))
+        if isinstance(module, torch.nn.Linear) and (targeted(name) or (every and "lm_head" not in name))
     )

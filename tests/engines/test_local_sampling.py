@@ -101,3 +101,13 @@ def test_a_token_without_probability_is_never_drawn():
     logits = torch.tensor([[-torch.inf, 0.0, -torch.inf, -1.0, -torch.inf]]).repeat(3, 1)
     tokens, _ = sample(logits, rows(3), torch.tensor([0.0, 0.5, 1.0 - 2.0**-24]))
     assert set(tokens.tolist()) == {1, 3}
+
+
+def test_over_a_large_vocabulary_tokens_come_as_often_as_their_probability_says():
+    # half of the mass on the first token, the rest spread over 150,000: the last 75,000 hold a quarter
+    logits = torch.zeros(1, 150_000)
+    logits[0, 0] = math.log(149_999)
+    grid = (torch.arange(400) + 0.5) / 400
+    tokens = torch.cat([sample(logits, rows(1), u[None])[0] for u in grid])
+    assert (tokens == 0).sum().item() == 200
+    assert (tokens >= 75_000).sum().item() == pytest.approx(100, abs=1)

@@ -34,7 +34,7 @@ def check_architecture(config: Any, name: str) -> None:
     if config.is_encoder_decoder or not kinds <= ATTENTION_KINDS:
         other = "an encoder and a decoder" if config.is_encoder_decoder else f"layers {sorted(kinds - ATTENTION_KINDS)}"
         raise ConfigError(
-            f"model {name!r} has {other}; the local engine runs decoders of attention layers only: use the vllm engine"
+            f"model {name!r} has {other}; the local engine runs decoders of attention layers only: choose another model"
         )
 
 

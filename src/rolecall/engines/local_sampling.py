@@ -83,6 +83,8 @@ def sample(logits_BV: torch.Tensor, rows: SamplingRows, uniforms_B: torch.Tensor
 
     Inverse CDF in vocabulary order: the first token whose cumulated probability exceeds u times the total. As u is a
     multiple of 2**-24 below 1, u times the total stays below the total, so a token without probability is never drawn.
+    A GPU adds in parallel, and in float32 over a large vocabulary its sums may fall from one token to the next, which a
+    search in a sorted row cannot bear: there they are float64 (the CPU adds in order, in float64, whatever it returns).
     """
     logits_BV = logits_BV.float()
     if rows.divisor_B is not None:
@@ -92,7 +94,7 @@ def sample(logits_BV: torch.Tensor, rows: SamplingRows, uniforms_B: torch.Tensor
     if rows.all_greedy:
         tokens_B = logprobs_BV.argmax(dim=-1)
     else:
-        cdf_BV = logprobs_BV.exp().cumsum(dim=-1)
+        cdf_BV = logprobs_BV.exp().cumsum(dim=-1, dtype=torch.float64 if logits_BV.is_cuda else torch.float32)
         goal_B1 = uniforms_B[:, None] * cdf_BV[:, -1:]
         tokens_B = torch.searchsorted(cdf_BV, goal_B1, right=True)[:, 0].clamp_(max=logits_BV.shape[-1] - 1)
         if rows.greedy_B is not None:

@@ -86,8 +86,8 @@ class Parity:
         if wrong:
             raise ParityError(
                 f"policy {policy.name!r} version {policy.version}: at {wrong} of {visible} tokens where new and old "
-                f"weights differ by more than {noise:.1e} of their size, the engine is nearer to the old; its largest difference "
-                f"from the new is {difference:.2e}. The engine did not load what was published"
+                f"weights differ by more than {noise:.1e} of their size, the engine is nearer to the old; its largest "
+                f"difference from the new is {difference:.2e}. The engine did not load what was published"
             )
         if not difference <= bound:
             raise ParityError(

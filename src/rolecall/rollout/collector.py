@@ -19,8 +19,6 @@ from rolecall.rollout.transcript import Finished, Journal, Limits, RoleSettings,
 from rolecall.rollout.waves import ContinuousPort, WavePort
 from rolecall.workflows.base import Workflow
 
-FAILED = frozenset({OutcomeClass.INVALID, OutcomeClass.ERROR, OutcomeClass.TIMEOUT})
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CollectorSettings:
@@ -215,7 +213,7 @@ class _Collection:
             finished = await self._attempt(plan, 0)
             if self.settings.on_failure == "retry":
                 for attempt in range(1, self.settings.max_retries + 1):
-                    if finished.episode.outcome_class not in FAILED:
+                    if not finished.episode.outcome_class.failed:
                         break
                     self.abandoned.append(finished)
                     finished = await self._attempt(plan, attempt)
@@ -242,7 +240,7 @@ class _Collection:
         abandoned = sorted(
             self.abandoned, key=lambda one: (one.episode.task.id, one.episode.index, one.episode.attempt)
         )
-        failed = frozenset(one.episode.id for one in finished if one.episode.outcome_class in FAILED)
+        failed = frozenset(one.episode.id for one in finished if one.episode.outcome_class.failed)
         on_failure = self.settings.on_failure
         treatment = self.settings.after_retries if on_failure == "retry" else on_failure
         every = [*finished, *abandoned]
