@@ -91,12 +91,13 @@ class PolicyConfig(Section):
 
 
 class RolloutConfig(Section):
-    """How a step's episodes are run, and what becomes of those that fail."""
+    """How a step's episodes are run, and what becomes of those that fail. `episode_timeout_s` has a default, so that a
+    workflow that never ends is a timeout and not a run that hangs; raise it for slow models."""
 
     tasks_per_step: int = Field(default=32, ge=1)
     max_concurrent: int = Field(default=1024, ge=1)
     call_timeout_s: float | None = Field(default=None, gt=0)
-    episode_timeout_s: float | None = Field(default=None, gt=0)
+    episode_timeout_s: float | None = Field(default=1800.0, gt=0)
     watchdog_s: float = Field(default=30.0, gt=0)
     on_failure: Literal["retry", "zero", "drop"] = "zero"
     max_retries: int = Field(default=1, ge=0)

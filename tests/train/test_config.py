@@ -82,6 +82,10 @@ def test_a_part_that_does_not_fit_the_workflow_is_named(changes, words):
     assert words in str(error.value)
 
 
+def test_an_episode_has_a_deadline_unless_said_otherwise():
+    assert config().rollout.episode_timeout_s == 1800.0
+
+
 def test_sharing_is_short_for_a_table():
     shared = make_plan(config(sharing="shared")).table
     isolated = make_plan(config(sharing="isolated")).table
