@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import signal
 import sys
 from pathlib import Path
+from types import FrameType
 from typing import Annotated, Any
 
 import typer
@@ -50,11 +52,16 @@ def train(
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the run folder's last checkpoint")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a run that is in the folder")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the resolved run and stop")] = False,
+    keep_inflight: Annotated[
+        bool, typer.Option("--keep-inflight", help="Record calls as they come; a resumed run goes on with them")
+    ] = False,
     overrides: Overrides = [],  # noqa: B006 - typer reads the default
 ) -> None:
     """Train as a recipe says, in a run folder; writes summary.json there."""
     from rolecall.config import load_config
 
+    if keep_inflight:
+        overrides = [*overrides, "checkpoint.keep_inflight=true"]
     if resume and overwrite:
         raise UsageError("--resume goes on with a run and --overwrite replaces it; give one of them")
     if resume:
@@ -76,6 +83,9 @@ def train(
     progress = make_progress(config.steps, _role_names(config))
     try:
         summary = train_run(config, folder, progress, resume=resume, overwrite=overwrite)
+    except KeyboardInterrupt:
+        typer.echo(f"interrupted; go on with: rolecall train --resume --run {folder}", err=True)
+        raise typer.Exit(EXIT_INTERRUPTED) from None
     finally:
         progress.close()
     _print_summary(summary, folder)
@@ -189,6 +199,7 @@ def _print_evaluation(figures: dict[str, Any]) -> None:
 
 def main() -> None:
     """Entry point: errors that rolecall names become one message; everything else keeps its traceback."""
+    signal.signal(signal.SIGTERM, _interrupt)
     try:
         app()
     except BlockedLoop as error:
@@ -201,8 +212,15 @@ def main() -> None:
         _complain(error)
         sys.exit(EXIT_FAILED)
     except KeyboardInterrupt:
-        print("interrupted; go on with --resume", file=sys.stderr)
         sys.exit(EXIT_INTERRUPTED)
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    """A polite kill does what Ctrl-C does; a second one ends the process at once."""
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a job in the background of a script
+        raise KeyboardInterrupt
+    signal.raise_signal(signal.SIGINT)
 
 
 def _complain(error: Exception) -> None:

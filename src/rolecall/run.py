@@ -19,6 +19,7 @@ from rolecall.evaluate import Evaluation, summarise
 from rolecall.grading.episodes import grade_episodes
 from rolecall.grading.pool import GraderPool
 from rolecall.inflight import InFlight, blank_transcripts
+from rolecall.learner.checkpoint import seed_random
 from rolecall.learner.progress import UpdateReport
 from rolecall.learner.samples import build_samples, by_policy
 from rolecall.policies.build import build_policies
@@ -43,6 +44,7 @@ class Run:
         self._begun = time.monotonic()
         quiet_transformers()
         config = plan.config
+        seed_random(config.seed)
         self.plan, self.config, self.folder, self.progress = plan, config, folder, progress
         self.splits = make_tasks(config)
         self.stream = TaskStream(self.splits.train, seed=config.seed)

@@ -39,7 +39,6 @@ EPISODE_SCHEMA = pa.schema(
     ]
 )
 COMPACT_AT = 64
-FOLDERS = ("metrics", "episodes", "evaluations", "checkpoints")
 ENDS = ("summary.json", "evaluation_after.json", "evaluations/after.parquet", "report.html")
 """What the end of a run writes: it goes when the run goes on."""
 LOCK = ".lock"
@@ -72,11 +71,12 @@ class RunFolder:
             raise UsageError(
                 f"run folder {str(path)!r} cannot be made ({error.strerror}); choose another with --run"
             ) from None
-        for old in there:  # all but the configuration, which keeps it a run folder until it is replaced
-            if old.name != "config.toml":
-                shutil.rmtree(old) if old.is_dir() else old.unlink()
-        folder.write_config(config)
-        folder.write_json("environment.json", environment(), "environment")
+        with folder._closed_on_error():
+            for old in there:  # all but the configuration, which keeps it a run folder until it is replaced
+                if old.name != "config.toml":
+                    shutil.rmtree(old) if old.is_dir() else old.unlink()
+            folder.write_config(config)
+            folder.write_json("environment.json", environment(), "environment")
         return folder
 
     @classmethod
@@ -91,11 +91,11 @@ class RunFolder:
         """The folder of an earlier run, to go on with: no other process writes to it, and leftovers are gone."""
         folder = cls.open(path)
         folder.claim()
-        for kind in (".", *FOLDERS):
-            for leftover in (path / kind).glob(".*.tmp"):
+        with folder._closed_on_error():
+            for leftover in [*path.glob(".*.tmp"), *path.glob("*/.*.tmp")]:
                 leftover.unlink()
-        if not (path / "environment.json").is_file():
-            folder.write_json("environment.json", environment(), "environment")
+            if not (path / "environment.json").is_file():
+                folder.write_json("environment.json", environment(), "environment")
         return folder
 
     def claim(self) -> None:
@@ -121,6 +121,14 @@ class RunFolder:
         if self._lock is not None:
             self._lock.close()
             self._lock = None
+
+    @contextmanager
+    def _closed_on_error(self) -> Iterator[None]:
+        try:
+            yield
+        except BaseException:
+            self.close()
+            raise
 
     @contextmanager
     def storing(self, what: Path) -> Iterator[None]:

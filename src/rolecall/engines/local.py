@@ -9,9 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import os
-import shutil
-import tempfile
 from collections.abc import AsyncIterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import asynccontextmanager
@@ -26,9 +23,8 @@ from rolecall.engines.local_host import check_tensors
 from rolecall.engines.local_pool import START_S, Worker
 from rolecall.engines.local_scheduler import Job
 from rolecall.engines.specs import LocalSettings, PolicySpec
+from rolecall.engines.weights_folder import WeightsFolder
 from rolecall.errors import ConfigError, EngineError, nearest
-
-SHARED_MEMORY = Path("/dev/shm")
 
 
 def split(jobs: Sequence[Job], loads: Sequence[int]) -> list[list[Job]]:
@@ -62,9 +58,7 @@ class LocalEngine:
         self.versions = dict.fromkeys(self.specs, 0)
         self.current: dict[str, tuple[int, str]] = {}
         self.numbers = itertools.count(1)
-        self.folder = tempfile.TemporaryDirectory(
-            prefix="rolecall-weights-", dir=weights_root(), ignore_cleanup_errors=True
-        )
+        self.folder = WeightsFolder()
         self.turn: tuple[asyncio.AbstractEventLoop, asyncio.Lock] | None = None
         self.workers = [
             Worker(index, specs, self.settings, lambda: self.current) for index in range(num_workers(self.settings))
@@ -196,12 +190,6 @@ def num_workers(settings: LocalSettings) -> int:
     """As many as the settings say, and no more than there are GPUs where there is one: two would share its memory."""
     gpus = torch.cuda.device_count()
     return min(settings.num_workers, gpus) if gpus else settings.num_workers
-
-
-def weights_root() -> str | None:
-    """Where weight files live: shared memory if there is any to write to, else the usual temporary folder."""
-    usable = SHARED_MEMORY.is_dir() and os.access(SHARED_MEMORY, os.W_OK)
-    return str(SHARED_MEMORY) if usable and shutil.disk_usage(SHARED_MEMORY).free > 1 << 28 else None
 
 
 def write(tensors: Mapping[str, torch.Tensor], path: Path) -> None:

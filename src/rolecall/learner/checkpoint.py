@@ -26,7 +26,7 @@ import numpy as np
 import torch
 
 from rolecall.errors import CheckpointError, boundary, nearest
-from rolecall.files import flush, write_flushed, writing
+from rolecall.files import flush, write_aside, write_flushed, writing
 from rolecall.learner.learner import Learner
 
 FORMAT = 1
@@ -109,10 +109,8 @@ def tidy(root: str | Path, keep_last: int) -> None:
 def mark_best(root: str | Path, checkpoint: Path) -> None:
     """Make a checkpoint the best one: it is not pruned until another is."""
     path = Path(root) / BEST
-    aside = path.with_suffix(".writing")
-    write_flushed(aside, json.dumps({"checkpoint": checkpoint.name}))
-    writing("checkpoint/best")
-    aside.rename(path)
+    text = json.dumps({"checkpoint": checkpoint.name})
+    write_aside(path, "checkpoint/best", lambda aside: aside.write_text(text, encoding="utf-8"))
     flush(path.parent)
 
 
@@ -243,6 +241,13 @@ def _folder(path: Path, policy: str) -> Path:
     return path / "policies" / quote(policy, safe="")
 
 
+def seed_random(seed: int) -> None:
+    """Begin all random state that a checkpoint holds from `seed`."""
+    random.seed(seed)
+    np.random.seed(seed % 2**32)
+    torch.manual_seed(seed)
+
+
 def _rng_state() -> dict[str, Any]:
     kind, keys, position, has_gauss, gauss = np.random.get_state()
     return {
@@ -303,7 +308,6 @@ def _sweep(root: Path) -> None:
     """Remove what a kill left half written."""
     for path in root.glob(f"{ASIDE}*"):
         shutil.rmtree(path)
-    (root / BEST).with_suffix(".writing").unlink(missing_ok=True)
 
 
 @contextmanager
