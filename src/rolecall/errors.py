@@ -1,11 +1,13 @@
 """The kinds of failure, and the one boundary that names where each happened.
 
-An error for a user names the thing, the value seen, the value wanted and the next move. `except Exception` stands
-here and nowhere else: `boundary` turns whatever user code raised into a `RolecallError` that says whose code it was.
+An error for a user names the thing, the value seen, the value wanted and the next move. What catches everything
+stands here and nowhere else: `boundary` turns whatever user code raised into a `RolecallError` that says whose code it
+was.
 """
 
 from __future__ import annotations
 
+import asyncio
 import difflib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -125,14 +127,18 @@ class GraderError(RolecallError):
     kind = "grader"
 
 
+ENDINGS = (KeyboardInterrupt, SystemExit, GeneratorExit, asyncio.CancelledError)
+"""What ends a program, a coroutine or a task, and passes every boundary."""
+
+
 @contextmanager
 def boundary(kind: type[RolecallError], where: str) -> Iterator[None]:
     """Turn anything that user code or a library raises into `kind`, naming `where`; rolecall's own pass unchanged."""
     try:
         yield
-    except RolecallError:
+    except (RolecallError, *ENDINGS):
         raise
-    except Exception as error:
+    except BaseException as error:  # not Exception: libraries written in Rust panic with a BaseException
         raise kind(f"{where} raised {type(error).__name__}: {error}") from error
 
 

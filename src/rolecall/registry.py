@@ -32,6 +32,8 @@ def load_class(name: str, table: Mapping[str, type[T]], kind: str) -> type[T]:
 def load_attribute(name: str, kind: str) -> Any:
     """What `module:Name` names; a module that is there and fails to import keeps its own traceback."""
     module_name, _, attribute = name.partition(":")
+    if not all(part.isidentifier() for part in (*module_name.split("."), attribute)):
+        raise ConfigError(f"{kind} {name!r} is not of the form module:Name, such as my_package.my_file:MyClass")
     try:
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:

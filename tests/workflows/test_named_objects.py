@@ -8,7 +8,7 @@ import pytest
 
 from rolecall.errors import ConfigError
 from rolecall.registry import load_named
-from rolecall.workflows import load_workflow
+from rolecall.workflows import check_roles, load_workflow
 from rolecall.workflows.solve_verify_correct import SolveVerifyCorrect
 
 
@@ -96,3 +96,30 @@ def test_a_class_that_is_not_a_dataclass_or_not_a_workflow_is_refused(
         load_workflow("odd_flow:Other")
     with pytest.raises(ConfigError, match="module odd_flow has no 'Othr'; did you mean 'Other'"):
         load_workflow("odd_flow:Othr")
+
+
+@pytest.mark.parametrize("name", [":", "a:", ":A", "../x:Y", "a b:C", "a:b c"])
+def test_a_name_that_no_module_and_class_can_have_is_one_clear_error(name: str) -> None:
+    with pytest.raises(ConfigError, match="is not of the form module:Name"):
+        load_workflow(name)
+
+
+@pytest.mark.parametrize(
+    ("roles", "words"),
+    [
+        ("solver", r"roles is 'solver' \(str\); wanted a tuple"),
+        ((), "names no roles"),
+        (("",), "role 0 is ''"),
+        (("solver", 2), "role 1 is 2"),
+        (("a\nb",), r"role 0 is 'a\\nb'"),
+        (("solver", "solver"), "names the role 'solver' twice"),
+    ],
+    ids=str,
+)
+def test_roles_that_are_no_distinct_names_are_refused_before_anything_runs(roles: Any, words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        check_roles("mine", roles)
+
+
+def test_roles_may_have_any_printable_name() -> None:
+    check_roles("mine", ("a b", "a.b", "ü", "a_b", "1", "solver/x", "..", "%41", "x" * 300))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from rolecall.engines.base import Request, request_seed
 from rolecall.errors import ReplayMismatch, RolecallError, WorkflowError, boundary
 from rolecall.records import Completion, Key, Messages, Stop, Turn
+from rolecall.rollout.storable import checked_claim, checked_messages
 from rolecall.rollout.transcript import CallRecord, RoleSettings, Transcript, failure_of
 from rolecall.rollout.waves import Pending
 from rolecall.workflows.base import Workflow
@@ -12,9 +13,7 @@ from rolecall.workflows.base import Workflow
 
 def build_request(transcript: Transcript, key: Key, settings: RoleSettings, messages: Messages) -> Request:
     """The engine's request for a call on the path of `transcript`; an overlong prompt is cut if the role says so."""
-    if isinstance(messages, str):
-        raise WorkflowError(f'{key}: reply() got a string; wanted messages: [{{"role": "user", "content": ...}}]')
-    asked = tuple(messages)
+    asked = checked_messages(key, messages)
     with boundary(WorkflowError, f"rendering the messages of {key}"):
         ids = settings.renderer.encode(asked)
         end_ids = settings.renderer.end_ids
@@ -81,7 +80,7 @@ def make_record(
     else:
         with boundary(WorkflowError, f"reading the completion of {key}"):
             text = settings.renderer.visible(reply.token_ids, reply.stop)
-            claim = workflow.claim(key.role, text, reply.stop is not Stop.EOS)
+            claim = checked_claim(key, workflow.claim(key.role, text, reply.stop is not Stop.EOS))
         turn = Turn(
             id=f"{transcript.id}/{key}",
             key=key,

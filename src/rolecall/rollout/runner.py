@@ -36,6 +36,7 @@ from rolecall.records import Claim, ClaimKind, Completion, Episode, Failure, Key
 from rolecall.rollout.calls import call_seed, make_record
 from rolecall.rollout.loop import Branch, EpisodeTask, LoopRunner, current_loop
 from rolecall.rollout.session import EpisodeSession
+from rolecall.rollout.storable import checked_outcome
 from rolecall.rollout.transcript import Finished, Limits, OnMismatch, RoleSettings, Transcript
 from rolecall.rollout.waves import FrontierPort, Pending, WavePort
 from rolecall.workflows.base import Team, Workflow
@@ -228,13 +229,10 @@ async def _outcome_of(session: EpisodeSession, name: str, without: Absences) -> 
             raise WorkflowError(f"workflow {name} called sys.exit({error.code})") from error
         except ExceptionGroup as group:
             raise _leading(group) from group
-    if not isinstance(outcome, Outcome):
-        raise WorkflowError(f"workflow {name} returned {outcome!r:.80}; wanted Outcome(answer=...)")
-    if not (outcome.answer is None or isinstance(outcome.answer, str)):
-        raise WorkflowError(f"workflow {name} returned the answer {outcome.answer!r:.80}; wanted a string or None")
+    checked = checked_outcome(name, outcome)
     if session.waits_for:
         raise WorkflowError(f"workflow {name} returned while {session.waits_for} had no reply; await every call")
-    return outcome
+    return checked
 
 
 def _leading(group: BaseExceptionGroup[Any]) -> Exception:

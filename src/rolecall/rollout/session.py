@@ -140,7 +140,8 @@ class EpisodeSession:
         if root is not None and not root.done():
             coroutine = root.get_coro()
             if inspect.iscoroutine(coroutine):
-                with contextlib.suppress(RuntimeError):  # it ignored that as well: nothing more can be done from here
+                # it may ignore that as well, or raise in its turn: nothing more can be done from here
+                with contextlib.suppress(RuntimeError, RolecallError):
                     coroutine.close()
             root.cancel()
         self._end(None)

@@ -16,7 +16,7 @@ WORKFLOWS: dict[str, type[Workflow]] = {
     "solve_verify_correct": SolveVerifyCorrect,
 }
 
-__all__ = ["WORKFLOWS", "Absent", "Agent", "Reply", "Team", "Workflow", "load_workflow"]
+__all__ = ["WORKFLOWS", "Absent", "Agent", "Reply", "Team", "Workflow", "check_roles", "load_workflow"]
 
 
 def load_workflow(name: str, params: Mapping[str, Any] | None = None) -> Workflow:
@@ -24,6 +24,19 @@ def load_workflow(name: str, params: Mapping[str, Any] | None = None) -> Workflo
     workflow: object = load_named(name, WORKFLOWS, "workflow", params)
     if not isinstance(workflow, Workflow):
         raise ConfigError(f"{name!r} is a {type(workflow).__name__}; wanted a subclass of rolecall.workflows.Workflow")
-    if not workflow.roles:
-        raise ConfigError(f'workflow {name!r} names no roles; give it e.g. roles = ("solver",)')
+    check_roles(name, workflow.roles)
     return workflow
+
+
+def check_roles(name: str, roles: object) -> None:
+    """`ConfigError` unless `roles` are distinct names; `roles = ("solver")`, which is a text, is the usual slip."""
+    wanted = 'wanted a tuple of names such as ("solver",)'
+    if not isinstance(roles, tuple | list):
+        raise ConfigError(f"workflow {name!r}: roles is {roles!r} ({type(roles).__name__}); {wanted}")
+    if not roles:
+        raise ConfigError(f"workflow {name!r} names no roles; {wanted}")
+    for number, role in enumerate(roles):
+        if not isinstance(role, str) or not role.strip() or not role.isprintable():
+            raise ConfigError(f"workflow {name!r}: role {number} is {role!r}; {wanted}")
+        if role in roles[:number]:
+            raise ConfigError(f"workflow {name!r} names the role {role!r} twice; name it once and ask copies of it")

@@ -85,6 +85,8 @@ class Agent:
         Raises `CallError` (a deadline, a prompt that is too long); a workflow may catch it, and a replay raises it
         again at the same call.
         """
+        if not isinstance(about, Reply | str | None):
+            raise WorkflowError(f"{self.role}: about is {about!r:.80}; wanted a reply, or the id of its turn")
         if self.team.lacks(self.role, self.copy):
             self.team.session.note_absence()
             return Absent()
