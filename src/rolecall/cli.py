@@ -160,7 +160,8 @@ def _print_summary(summary: dict[str, Any], folder: Path) -> None:
         for name, key in SUMMARY_ROWS:
             table.add_row(name, _interval(before["sampled"].get(key)), _interval(after["sampled"].get(key)))
         if "greedy" in before:
-            table.add_row("team, greedy", _interval(before["greedy"]["team"]), _interval(after["greedy"]["team"]))
+            greedy = [_interval(side["greedy"].get("team")) for side in (before, after)]
+            table.add_row("team, greedy", *greedy)
         for role, figures in after["sampled"]["roles"].items():
             for name, estimate in figures.items():
                 earlier = before["sampled"]["roles"].get(role, {}).get(name)

@@ -253,7 +253,7 @@ def read_recipe(path: Path, seen: tuple[Path, ...] = ()) -> dict[str, Any]:
         raise ConfigError(f"recipe {str(path)!r} is not UTF-8 text ({error.reason} at byte {error.start})") from None
     try:
         data = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:  # TOML's own, an integer of thousands of digits, brackets without end
         raise ConfigError(f"recipe {str(path)!r} is not TOML: {error}") from None
     base = data.pop("extends", None)
     if base is None:
@@ -292,11 +292,12 @@ def apply_overrides(data: Mapping[str, Any], overrides: Sequence[str]) -> dict[s
 
 
 def toml_value(text: str) -> Any:
-    """A TOML value, or the text itself when it is none."""
+    """A TOML value, or the text itself when it is none (or more than one, on lines of their own)."""
     try:
-        return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+        found = tomllib.loads(f"value = {text}")
+    except (ValueError, RecursionError):
         return text
+    return found["value"] if len(found) == 1 else text
 
 
 def _explain(item: Any) -> str:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from rolecall.evaluate import summarise
+from rolecall.records import GradedEpisode
 from rolecall.run import Run
 from rolecall.run_episodes import episode_rows
 
@@ -22,10 +24,20 @@ def test_evaluation(run: Run, when: str) -> dict[str, Any]:
         found["sampled"] = summarise(episodes).to_dict()
         if run.config.evaluation.greedy:
             found["greedy"] = run.evaluate(tasks, label="test", greedy=True).to_dict()
-        team = found["sampled"]["team"]
-        run.progress.note(f"{when} training: team {team['mean']:.3f} [{team['low']:.3f}, {team['high']:.3f}]")
+        run.progress.note(f"{when} training: {in_words(found['sampled'].get('team'), episodes)}")
     run.folder.write_json(name, found, "evaluation")
     return found
+
+
+def in_words(team: dict[str, float] | None, episodes: Sequence[GradedEpisode]) -> str:
+    """The team's accuracy; or, when every grade failed so that there is none, why the first one did."""
+    if team is not None:
+        return f"team {team['mean']:.3f} [{team['low']:.3f}, {team['high']:.3f}]"
+    first = episodes[0]
+    return (
+        f"team unknown: the grader {first.episode.task.grader!r} failed on all {len(episodes)} answers; correct it, or "
+        f"the tasks. The first failure: {first.team.detail:.500}"
+    )
 
 
 def final_summary(run: Run, before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
@@ -47,7 +59,7 @@ def final_summary(run: Run, before: dict[str, Any], after: dict[str, Any]) -> di
         "evaluation": {"before": before, "after": after},
     }
     if "sampled" in before and "sampled" in after:
-        summary["accuracy"] = {"before": before["sampled"]["team"], "after": after["sampled"]["team"]}
+        summary["accuracy"] = {"before": before["sampled"].get("team"), "after": after["sampled"].get("team")}
         for role in run.plan.roles:
             figures = {
                 when: side["sampled"]["roles"].get(role, {}).get("accuracy")

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from rolecall.algorithms import ALGORITHMS, Algorithm, make_algorithm
 from rolecall.credit import Grouping, Mean, MeanStd
-from rolecall.errors import ConfigError
-from rolecall.records import OutcomeClass
+from rolecall.errors import ConfigError, RolecallError
+from rolecall.records import OutcomeClass, Reward
 from rolecall.rewards import AgentSpecific, Mixed
 from rolecall.testing_credit import RIGHT, WRONG, made_episode, made_step, report, solution
 
@@ -205,3 +205,24 @@ def test_an_algorithm_of_ones_own_is_five_choices():
     _, advantages = earned(mine)
     assert [advantages[f"t/{i}/0"] for i in range(4)] == [0.75, -0.25, -0.25, -0.25]
     assert Algorithm(name="other").estimator == MeanStd()
+
+
+def raising(graded):
+    raise ValueError("no such part")
+
+
+@pytest.mark.parametrize(
+    ("reward", "words"),
+    [
+        (raising, r"the reward of algorithm 'own'.* raised ValueError: no such part \(line \d+ of .*, in raising\)"),
+        (lambda graded: None, "the reward gave None"),
+        (lambda graded: [1.0], r"the reward gave \[1.0\]"),
+        (lambda graded: {turn.id: 1.0 for turn in graded.episode.turns}, "is 1.0; wanted Reward"),
+        (lambda graded: {t.id: Reward(parts={}, total="x") for t in graded.episode.turns}, "is 'x'; wanted a finite"),
+    ],
+    ids=["raises", "nothing", "a list", "numbers", "a text"],
+)
+def test_a_reward_that_raises_or_gives_no_rewards_is_one_message_that_names_it(reward, words):
+    algorithm = Algorithm(name="own", reward=reward, grouping=Grouping(unit="turn", peers="task"), estimator=MeanStd())
+    with pytest.raises(RolecallError, match=words):
+        algorithm.advantages(made_step())

@@ -95,6 +95,7 @@ def test_answers_that_are_neither_text_nor_number_name_line_value_and_want(
         (b'{"question": " ", "answer": "1"}\n', "wanted a text"),
         (b'{"question": "q"}\n', "line 1: no field 'answer'"),
         (b"[" * 100_000 + b"\n", "line 1"),
+        (b'{"question": "\\ud800", "answer": "1"}\n', "line 1 holds half of a surrogate pair"),
     ],
     ids=lambda value: str(value[:24]),
 )

@@ -116,6 +116,20 @@ def test_overrides_are_toml_values_and_plain_text_otherwise():
     assert data["workflow"] == {"name": "solve_verify_correct", "max_rounds": 3}
 
 
+@pytest.mark.parametrize("text", ["[" * 5000, "9" * 5000, "1\nseed = 2"], ids=["brackets", "digits", "two lines"])
+def test_a_value_that_toml_cannot_read_is_plain_text_that_its_setting_refuses(text):
+    assert apply_overrides(BASE, [f"steps={text}"])["steps"] == text
+    with pytest.raises(ConfigError, match="steps"):
+        make_config(apply_overrides(BASE, [f"steps={text}"]))
+
+
+@pytest.mark.parametrize("text", ["a = " + "[" * 5000, "a = " + "9" * 5000], ids=["brackets", "digits"])
+def test_a_recipe_that_toml_cannot_hold_is_one_clear_error(tmp_path, text):
+    (tmp_path / "odd.toml").write_text(text)
+    with pytest.raises(ConfigError, match="is not TOML"):
+        load_config(tmp_path / "odd.toml")
+
+
 def test_an_override_of_a_component_name_starts_it_afresh():
     data = apply_overrides(overlay(BASE, {"algorithm": {"n": 4}}), ["algorithm.name=rae"])
     assert data["algorithm"] == {"name": "rae"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -11,8 +12,8 @@ from rolecall.credit.assign import CreditCounts, assign, check_alone
 from rolecall.credit.estimators import Estimator, MeanStd, RunningMean
 from rolecall.credit.metrics import credit_metrics, reward_metrics
 from rolecall.credit.units import Grouping, Scored, build_units, split_by_role
-from rolecall.errors import ConfigError
-from rolecall.records import EMPTY, CreditUnit, GradedEpisode
+from rolecall.errors import ConfigError, RolecallError, boundary
+from rolecall.records import EMPTY, CreditUnit, GradedEpisode, Reward
 from rolecall.rewards.base import RewardFunction
 from rolecall.rewards.outcome import TeamOutcome
 from rolecall.rollout.samplers import IndependentEpisodes, Sampler
@@ -65,10 +66,21 @@ class Algorithm:
     def needs_peers(self) -> bool:
         return not isinstance(self.estimator, RunningMean)
 
+    def rewards_of(self, one: GradedEpisode) -> Mapping[str, Reward]:
+        """What the reward gives the turns of an episode; one that raises is named with its line."""
+        try:
+            with boundary(RolecallError, f"the reward of algorithm {self.name!r}, on episode {one.episode.id!r},"):
+                return self.reward(one)
+        except RolecallError as error:
+            if error.__cause__ is None:
+                raise
+            last = traceback.extract_tb(error.__cause__.__traceback__)[-1]
+            raise RolecallError(f"{error} (line {last.lineno} of {last.filename}, in {last.name})") from error
+
     def advantages(self, graded: Sequence[GradedEpisode], state: Mapping[str, Any] = EMPTY) -> CreditResult:
         """Rewards, units and advantages of the episodes of one step; pure, and blind to the episodes' order."""
         in_order = sorted(graded, key=lambda one: one.episode.id)
-        scored = tuple(Scored(graded=one, rewards=self.reward(one)) for one in in_order)
+        scored = tuple(Scored(graded=one, rewards=self.rewards_of(one)) for one in in_order)
         built = build_units(scored, self.grouping)
         assigned = assign(
             built.units,

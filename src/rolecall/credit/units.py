@@ -246,13 +246,19 @@ def _check_ids(scored: Sequence[Scored], grouping: Grouping) -> None:
 
 def _check_reward(one: Scored, turn: Turn) -> None:
     where = f"turn {turn.id!r} ({turn.key}) of episode {one.episode.id!r}"
+    rewards: object = one.rewards
+    if not isinstance(rewards, Mapping):
+        raise RolecallError(f"the reward gave {rewards!r:.80} for {where}; wanted a table of turn ids to Reward(...)")
     if turn.id not in one.rewards:
         raise RolecallError(
             f"the reward gave nothing for {where}; it must name every turn, with total=None for no reward"
         )
-    total = one.rewards[turn.id].total
-    if total is not None and not math.isfinite(total):
-        raise RolecallError(f"the reward of {where} is {total}; wanted a finite number, or None for no reward")
+    reward: object = one.rewards[turn.id]
+    if not isinstance(reward, Reward):
+        raise RolecallError(f"the reward of {where} is {reward!r:.80}; wanted Reward(parts=..., total=...)")
+    total: object = reward.total
+    if total is not None and not (isinstance(total, int | float) and math.isfinite(total)):
+        raise RolecallError(f"the reward of {where} is {total!r:.80}; wanted a finite number, or None for no reward")
 
 
 def _check_tasks(scored: Sequence[Scored]) -> None:

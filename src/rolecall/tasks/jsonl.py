@@ -51,6 +51,11 @@ class Jsonl(RowSource):
             raise TaskError(
                 f"{self.label}, line {number} is not JSON: {error}; wanted one JSON object a line"
             ) from error
+        if b"\\u" in data and any("\ud800" <= letter <= "\udfff" for letter in json.dumps(value, ensure_ascii=False)):
+            raise TaskError(
+                f"{self.label}, line {number} holds half of a surrogate pair (\\ud800 to \\udfff), no character: "
+                f"correct the row"
+            )
         if not isinstance(value, dict):
             raise TaskError(f"{self.label}, line {number} is {brief(value)}; wanted one JSON object a line")
         return value
