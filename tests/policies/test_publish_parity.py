@@ -19,6 +19,7 @@ from learner_helpers import (
     random_samples,
     snapshot,
 )
+from rolecall.algorithms.loss import Loss
 from rolecall.engines.specs import LoraSpec, PolicySpec
 from rolecall.errors import ConfigError, EngineError, ParityError
 from rolecall.learner.config import LearnerConfig
@@ -259,6 +260,16 @@ def test_a_saved_adapter_is_where_a_policy_starts(tiny_model: Tiny, tmp_path: An
     first.module.save(tmp_path / "adapter")
     spec = PolicySpec(name="next", kind="adapter", model=folder, adapter=str(tmp_path / "adapter"))
     assert identical(learner_of(spec).module.export(), first.module.export())
+    pulled = learner_of(spec, loss=Loss(kl_coef=1.0))
+    sequences = probe_sequences(261)
+    wanted = pulled.score(sequences)
+    for seed in range(3):
+        pulled.update(random_samples(4, policy="next", seed=seed))
+    moved, held = pulled.score(sequences), snapshot(pulled)
+    with pulled.module.base():
+        anchor = pulled.score(sequences)
+    assert anchor == wanted != moved  # a KL against "base" holds the policy to where it started, not to the bare model
+    assert identical(snapshot(pulled), held)
     clash = PolicySpec(
         name="next", kind="adapter", model=folder, adapter=str(tmp_path / "adapter"), lora=LoraSpec(rank=2)
     )

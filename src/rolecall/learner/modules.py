@@ -141,6 +141,7 @@ class Adapter(PolicyModule):
         self.name = name
         self.model = shared.model
         self._trained = self._find()
+        self._start: dict[str, Tensor] | None = None  # a saved adapter that training started from
         with self.active() as (_, split):
             self.split = split
 
@@ -168,8 +169,23 @@ class Adapter(PolicyModule):
 
     @contextmanager
     def base(self) -> Iterator[tuple[Any, Split | None]]:
-        with self.shared.peft.disable_adapter():
-            yield self.model, self.split
+        """The bare model, or the adapter as it was saved when training started from one. Forward passes only."""
+        if self._start is None:
+            with self.shared.peft.disable_adapter():
+                yield self.model, self.split
+            return
+        present = {name: parameter.detach().clone() for name, parameter in self._trained.items()}
+        assign(self._trained, self._start)
+        try:
+            with self.active() as (model, split):
+                yield model, split
+        finally:
+            assign(self._trained, present)
+
+    def begin_from(self, folder: Path) -> None:
+        """Start training from a saved adapter: it is what the policy was before any training."""
+        self.load(folder)
+        self._start = self.export()
 
     def export(self) -> dict[str, Tensor]:
         return copy_to_cpu(self._trained)

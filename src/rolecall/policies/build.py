@@ -86,7 +86,7 @@ def _module(
     start = request_seed(seed, "adapter", spec.name) % 2**63
     adapter = bases[(path, dtype)].add(spec.name, lora, start, keep_dtype=config.precision == "bfloat16_plain")
     if spec.adapter is not None:
-        adapter.load(Path(spec.adapter).expanduser())
+        adapter.begin_from(Path(spec.adapter).expanduser())
     return adapter
 
 
