@@ -13,9 +13,11 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from rolecall import commands_debug, commands_report, commands_view
 from rolecall.errors import BlockedLoop, RolecallError, UsageError
+from rolecall.rollout.watchdog import EXIT_BLOCKED
 
-EXIT_FAILED, EXIT_USAGE, EXIT_BLOCKED, EXIT_INTERRUPTED = 1, 2, 3, 130
+EXIT_FAILED, EXIT_USAGE, EXIT_INTERRUPTED = 1, 2, 130
 
 SUMMARY_ROWS = (
     ("team", "team"),
@@ -176,7 +178,8 @@ def _print_summary(summary: dict[str, Any], folder: Path) -> None:
         f"log-probabilities differ by at most {summary['parity']['max_abs_diff']:.1e}",
         highlight=False,
     )
-    console.print(f"summary: {folder / 'summary.json'}", highlight=False, soft_wrap=True)
+    for name in ("summary.json", "report.html"):
+        console.print(f"{name}: {folder / name}", highlight=False, soft_wrap=True)
 
 
 def _print_evaluation(figures: dict[str, Any]) -> None:
@@ -196,6 +199,11 @@ def _print_evaluation(figures: dict[str, Any]) -> None:
     console.print(table)
     outcomes = ", ".join(f"{kind} {count}" for kind, count in figures["outcomes"].items() if count)
     console.print(f"outcomes: {outcomes}; grader failures: {figures['grader_failures']}", highlight=False)
+
+
+commands_debug.register(app)
+commands_report.register(app)
+commands_view.register(app)
 
 
 def main() -> None:

@@ -14,6 +14,7 @@ from typing import Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from rolecall.dynamics.settings import DynamicsSettings
 from rolecall.engines.specs import LocalSettings, LoraSpec
 from rolecall.errors import ConfigError, nearest
 from rolecall.learner.config import LearnerConfig
@@ -186,6 +187,7 @@ class RunConfig(Section):
     evaluation: EvaluationConfig = EvaluationConfig()
     checkpoint: CheckpointConfig = CheckpointConfig()
     parity: ParityConfig = ParityConfig()
+    dynamics: DynamicsSettings = DynamicsSettings()
     tracking: TrackingConfig = TrackingConfig()
 
     @model_validator(mode="after")

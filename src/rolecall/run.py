@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -14,12 +14,14 @@ from rolecall.algorithms.base import CreditResult
 from rolecall.algorithms.diagnose import diagnose
 from rolecall.assemble import Plan, losses, make_renderers, make_tasks
 from rolecall.dynamics.behaviour import behaviour_metrics
+from rolecall.dynamics.monitor import DynamicsMonitor
 from rolecall.engines.local import LocalEngine
 from rolecall.evaluate import Evaluation, summarise
 from rolecall.grading.episodes import grade_episodes
 from rolecall.grading.pool import GraderPool
 from rolecall.inflight import InFlight, blank_transcripts
 from rolecall.learner.checkpoint import seed_random
+from rolecall.learner.learner import Learner
 from rolecall.learner.progress import UpdateReport
 from rolecall.learner.samples import build_samples, by_policy
 from rolecall.policies.build import build_policies
@@ -51,6 +53,7 @@ class Run:
         self.renderers = make_renderers(plan)
         self.policies = build_policies(plan.table.specs, plan.learners, losses(plan), seed=config.seed)
         self.learners = {n: policy.learner for n, policy in self.policies.items() if policy.learner is not None}
+        self.monitor = make_monitor(plan, self.learners)
         self.checkpoints = Checkpoints(plan, folder, self.learners, self.splits.fingerprint)
         with ExitStack() as opened:  # whatever fails from here on ends what was started
             self.loop = LoopRunner()
@@ -139,10 +142,12 @@ class Run:
                     counts=counts,
                 )
             )
+            self.monitor.before_update(self.step, graded)
             reports = {
                 name: learner.update(samples.get(name, []), self.step) for name, learner in self.learners.items()
             }
         self.metrics |= {f"samples/{name}": count for name, count in counts.items()}
+        self.metrics |= self.monitor.after_update(self.step)
         for report in reports.values():
             self.metrics |= report.metrics
         self.totals.tokens_trained += sum(s.num_trained for rows in samples.values() for s in rows)
@@ -178,6 +183,9 @@ class Run:
         """Write the step's episodes and metrics, and show them."""
         self.folder.write_episodes(self.step, episode_rows(self.step, self._collected, self._credit, self.transcripts))
         self.metrics |= {f"time/{name}_s": seconds for name, seconds in self.times.items()}
+        for alarm in self.monitor.alarms(self.step, self.metrics):
+            self.progress.note(f"step {self.step}: {alarm.text}")
+        self.metrics |= self.monitor.alarm_metrics()
         self.folder.write_metrics(self.step, self.metrics)
         self.trackers.log(self.step, self.metrics)
         self.progress.step(self.step, self.metrics)
@@ -193,6 +201,7 @@ class Run:
             "algorithm": self.state,
             "totals": asdict(self.totals),
             "trackers": self.trackers.ids,
+            "dynamics": self.monitor.state(),
         }
         self.checkpoints.save(self.step, extra, is_best=is_best)
         if self.inflight is not None:
@@ -209,6 +218,7 @@ class Run:
         if found is not None:
             self.step, self.state = found.step, dict(found.extra["algorithm"])
             self.stream.restore(found.extra["stream"])
+            self.monitor.restore(found.extra["dynamics"])
             self._begun -= self.totals.wall_s
         self.track(found.extra.get("trackers", {}) if found else {})
 
@@ -291,6 +301,23 @@ class Run:
             yield
         finally:
             self.times[name] += time.monotonic() - begun
+
+
+def make_monitor(plan: Plan, learners: Mapping[str, Learner]) -> DynamicsMonitor:
+    """What watches the roles of a run, under the settings of its `[dynamics]`."""
+    coarse = [
+        name
+        for name, learner in learners.items()
+        if learner.config.precision != "float32" or plan.table.specs[name].dtype != "float32"
+    ]
+    return DynamicsMonitor(
+        learners,
+        plan.table.roles,
+        plan.config.dynamics,
+        train_roles=plan.table.train_roles,
+        temperatures={role: sampling.temperature for role, sampling in plan.sampling.items()},
+        coarse=coarse,
+    )
 
 
 def quiet_transformers() -> None:

@@ -8,7 +8,9 @@ from typing import Any
 
 from rolecall.assemble import make_plan
 from rolecall.config import RunConfig
+from rolecall.errors import RolecallError, boundary
 from rolecall.progress import Progress
+from rolecall.report import write_report
 from rolecall.run import Run
 from rolecall.run_folder import RunFolder
 from rolecall.run_state import finished_summary
@@ -25,7 +27,18 @@ def train(
         if resume and (done := finished_summary(plan, folder)) is not None:
             progress.note("the run is finished: nothing was left to do")
             return done
-        return _train(Run(plan, folder, progress), resume=resume)
+        summary = _train(Run(plan, folder, progress), resume=resume)
+        make_report(path, progress)
+        return summary
+
+
+def make_report(path: Path, progress: Progress) -> None:
+    """The run's page; a run whose figures stand is not lost for want of it."""
+    try:
+        with boundary(RolecallError, "the report"):
+            write_report(path)
+    except RolecallError as error:
+        progress.note(f"{error}; make it again with: rolecall report {path}")
 
 
 def _train(run: Run, *, resume: bool) -> dict[str, Any]:
