@@ -88,7 +88,7 @@ def _settings_table(runs: Sequence[RunData]) -> str:
     if not 1 < len(groups) < len(runs):
         return ""
     flats = [flat({key: value for key, value in group[0].config.items() if key != "name"}) for group in groups]
-    keys = sorted(set().union(*flats) - {"seed"})
+    keys = [key for key in dict.fromkeys(key for one in flats for key in one) if key != "seed"]
     differing = [key for key in keys if len({one.get(key) for one in flats}) > 1]
     rows = []
     looks = dict(zip((run.label for run in runs), styles(runs), strict=True))

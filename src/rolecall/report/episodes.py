@@ -119,11 +119,15 @@ def _training_choices(run: RunData, problems: list[str]) -> Iterable[Choice]:
     files = parts(run.path / "episodes")
     if not files:
         return
-    for part, which in dict.fromkeys([(files[-1], "last"), (files[0], "first")]):
+    done: set[int] = set()
+    for part, which in ((files[-1], "last"), (files[0], "first")):
         rows = rows_of(part, problems)
         if not rows:
             continue
         step = max(row.step for row in rows) if which == "last" else min(row.step for row in rows)
+        if step in done:
+            continue
+        done.add(step)
         pair = _peers([row for row in rows if row.step == step], len(run.roles))
         if pair:
             names = [f"training, step {step}: {'won' if row.won else 'lost'}" for row in pair]

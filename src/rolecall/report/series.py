@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from rolecall.report.read import Series
 
 MAX_POINTS = 160
+SMALLEST = 1e-200
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -60,8 +61,8 @@ def scale(values: Iterable[float | None], kind: str) -> tuple[float, float]:
         bound = 1.0 if max(abs(low), abs(high)) > 0.5 else 0.5
         return -bound, bound
     low = min(0.0, low)
-    if high <= low:
-        high = low + 1.0
+    if high - low < max(SMALLEST, 1e-9 * abs(low)):
+        high = 0.0 if low < -SMALLEST else low + 1.0
     step = nice_step(high - low)
     return math.floor(low / step + 1e-9) * step, math.ceil(high / step - 1e-9) * step
 

@@ -3,7 +3,7 @@
 CSS = """
 :root{color-scheme:light dark;--paper:#fbfbf9;--card:#fff;--ink:#1c1d1f;--soft:#5d6169;--faint:#8b9098;--rule:#e4e4df;
 --grid:#ebebe7;--wash:#f3f3ef;--good:#12724a;--bad:#b3261e;--look:#8d5b00;--good-wash:#e6f3ec;--bad-wash:#fbeae8;
---look-wash:#faf1dd;--c0:#2a62c4;--c1:#b95a07;--c2:#0b7d68;--c3:#a03491;--c4:#7a6400;--c5:#b8374b;--c6:#5a4fc0;
+--look-wash:#faf1dd;--c0:#2a62c4;--c1:#ad5200;--c2:#0b7d68;--c3:#a03491;--c4:#7a6400;--c5:#b8374b;--c6:#5a4fc0;
 --c7:#51646f}
 @media (prefers-color-scheme:dark){:root{--paper:#141518;--card:#1b1d21;--ink:#e9e9e6;--soft:#a9adb5;--faint:#7f848d;
 --rule:#2e3137;--grid:#282b30;--wash:#22252a;--good:#5fc795;--bad:#f28b82;--look:#e3b34d;
@@ -84,7 +84,7 @@ stroke-linecap:round}
 .dot{fill:currentColor}.hollow{fill:var(--card);stroke:currentColor;stroke-width:2}
 .whisker{stroke:currentColor;stroke-width:2;opacity:.5}.whisker.before{opacity:.55}.whisker.after{stroke-width:3}
 .grid{stroke:var(--grid);stroke-width:1}.grid.zero{stroke:var(--faint)}
-text{fill:var(--soft);font-size:11px}.axis{fill:var(--faint)}.end{text-anchor:end}.mid{text-anchor:middle}
+text{fill:var(--soft);font-size:11px}.axis{fill:var(--soft)}.end{text-anchor:end}.mid{text-anchor:middle}
 .cross{stroke:var(--faint);stroke-width:1}
 .tip{position:absolute;pointer-events:none;z-index:2;background:var(--card);border:1px solid var(--rule);
 padding:6px 9px;
@@ -118,7 +118,7 @@ th,td{padding:6px 12px;text-align:left;vertical-align:top;border-top:1px solid v
 thead th{border-top:0;color:var(--soft);font-weight:560;white-space:nowrap}
 tbody th{font-weight:500}td.n,th.n{text-align:right;white-space:nowrap}td small{white-space:nowrap}
 tr.group th{background:var(--wash);color:var(--soft);font-weight:560}
-td.differs{background:var(--look-wash)}td code,th code{overflow-wrap:anywhere}
+td.differs{background:var(--look-wash)}td code,th code{overflow-wrap:anywhere;display:inline-block;min-width:8.5em}
 .pair{display:grid;align-items:start;grid-template-columns:repeat(auto-fit,minmax(min(100%,420px),1fr));gap:14px;
 margin:10px 0 26px}
 .episode{background:var(--card);border:1px solid var(--rule);border-radius:10px;padding:14px 16px;min-width:0}
@@ -135,14 +135,14 @@ white-space:nowrap}
 pre{margin:4px 0;white-space:pre-wrap;overflow-wrap:anywhere;unicode-bidi:isolate;max-height:320px;overflow:auto;
 background:var(--wash);border-radius:6px;padding:7px 10px}
 pre.prompt{color:var(--soft);background:none;border-left:2px solid var(--rule);border-radius:0;padding:2px 10px}
-.speaker{font-size:11.5px;color:var(--faint)}
+.speaker{font-size:11.5px;color:var(--soft)}
 .pay{display:flex;flex-wrap:wrap;gap:2px 16px;font-size:12.5px;color:var(--soft);align-items:center}
 .pay b{color:var(--ink);font-weight:600}.adv{display:inline-flex;gap:7px;align-items:center}
 .adv svg{width:72px;height:9px}.adv .up{fill:var(--good)}.adv .down{fill:var(--bad)}.adv .mid{stroke:var(--faint)}
 .outcomes{display:flex;height:14px;border-radius:7px;overflow:hidden;background:var(--grid);margin:8px 0}
 .outcomes span{display:block;height:100%}
 .gone{color:var(--soft);font-size:13.5px}
-footer{margin:60px 0 40px;color:var(--faint);font-size:12.5px;border-top:1px solid var(--rule);padding-top:14px}
+footer{margin:60px 0 40px;color:var(--soft);font-size:12.5px;border-top:1px solid var(--rule);padding-top:14px}
 @media (max-width:960px){.first{grid-template-columns:minmax(0,1fr);gap:24px}}
 @media (max-width:720px){main,header.top>div{padding:0 16px}nav ul{padding:0 8px}.answer{font-size:24px}
 h2{margin-top:44px}.forest-row{grid-template-columns:minmax(0,1fr);gap:0;padding:8px 0}

@@ -105,12 +105,13 @@ def settings(runs: Sequence[RunData], source: str, name: str) -> str:
         return f'<p class="gone">There is no {esc(name)} in the folder.</p>'
     differing = [key for key in keys if len({column.get(key, DASH) for column in columns}) > 1]
     if len(runs) == 1:
-        return _table(runs, columns, keys, name)
+        summary = f"{len(keys)} settings" if source == "config" else f"{len(keys)} facts"
+        return f"<details><summary>{summary}</summary>{_table(runs, columns, keys, name)}</details>"
     same = [key for key in keys if key not in differing]
     parts = [_table(runs, columns, differing, name) if differing else f'<p class="gone">The same {esc(name)}.</p>']
     if same:
         parts.append(
-            f"<details><summary>{len(same)} settings that are the same</summary>"
+            f"<details><summary>{len(same)} that are the same</summary>"
             f"{_table(runs[:1], columns[:1], same, name, heads=['all runs'])}</details>"
         )
     return "".join(parts)
