@@ -167,7 +167,7 @@ class RunConfig(Section):
     """A whole run. `sharing` is short for a role-to-policy table; explicit `[policies]` replace it."""
 
     name: str = "run"
-    seed: int = Field(default=0, ge=0)
+    seed: int = Field(default=0, ge=0, lt=2**32)
     steps: int = Field(default=100, ge=0)
     token_budget: int | None = Field(default=None, ge=1)
     deterministic: bool = True

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import shutil
 
 import pytest
 import torch
 from local_builders import generate, max_difference, plain_logprobs, read_model, request, run
 
 from rolecall.engines.local import LocalEngine
+from rolecall.engines.read_model import read_causal_lm
 from rolecall.engines.specs import LocalSettings, PolicySpec, resolve_model
 from rolecall.errors import ConfigError, EngineError
+from rolecall.learner.modules import load_causal_lm
 
 INLINE = LocalSettings(mode="inline")
 SEQUENCES = [([1, 2, 3], list(range(30, 50)))]
@@ -205,3 +209,18 @@ def test_a_model_that_is_not_there_is_named(tmp_path):
     with pytest.raises(ConfigError, match="ships no built-in model 'tinny'"):
         resolve_model("builtin:tinny")
     assert resolve_model("Qwen/Qwen3-4B") == "Qwen/Qwen3-4B"
+
+
+def test_a_model_whose_files_lack_weights_is_refused_and_never_filled_at_random(tiny_model, tmp_path):
+    folder = tmp_path / "half"
+    shutil.copytree(tiny_model(), folder)
+    config = json.loads((folder / "config.json").read_text())
+    config["num_hidden_layers"] += 1
+    config.pop("layer_types", None)
+    (folder / "config.json").write_text(json.dumps(config))
+    with pytest.raises(ConfigError, match=r"hold no weights for 11 of its tensors \(model\.layers\.2\."):
+        read_causal_lm(str(folder), torch.float32)
+    with pytest.raises(ConfigError, match="hold no weights"):
+        LocalEngine([PolicySpec(name="p", kind="frozen", model=str(folder))], INLINE)
+    with pytest.raises(ConfigError, match="hold no weights"):
+        load_causal_lm(str(folder), torch.float32, torch.device("cpu"))

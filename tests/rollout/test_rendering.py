@@ -83,3 +83,11 @@ def test_plain_bytes_come_back_as_they_were() -> None:
     assert renderer.visible((*"größer".encode(), 256), Stop.EOS) == "größer"
     assert renderer.visible(tuple(b"<think>no end"), Stop.LENGTH) is None
     assert renderer.visible(tuple("größer".encode())[:3], Stop.LENGTH) == "gr\ufffd"
+
+
+@pytest.mark.parametrize(
+    "template", ["{% for x in %}", "{{ raise_exception('no user here') }}"], ids=["no template", "refuses"]
+)
+def test_a_chat_template_that_cannot_render_is_one_clear_error(template: str) -> None:
+    with pytest.raises(ConfigError, match=r"the chat template of .* a message of a user, raised Template"):
+        ChatRenderer(tokenizer(template))

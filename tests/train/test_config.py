@@ -28,6 +28,7 @@ def config(**changes):
         ({"roles": {"solver": {"polcy": "x"}}}, "unknown key 'roles.solver.polcy'; did you mean 'policy'"),
         ({"evaluation": {"sampling": {"temprature": 1}}}, "did you mean 'temperature'"),
         ({"sampling": {"top_p": 1.5}}, "sampling.top_p is 1.5; wanted in (0, 1]"),
+        ({"seed": 2**32}, "seed: Input should be less than 4294967296 (got 4294967296)"),
         ({"steps": -1}, "steps"),
         ({"learner": {"lr": "fast"}}, "learner.lr"),
         ({"learner": {"lr": float("nan")}}, "learner.lr (nan)"),

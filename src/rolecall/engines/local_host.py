@@ -9,13 +9,14 @@ from types import MappingProxyType
 from typing import Any
 
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoTokenizer
 from transformers.utils import logging
 
 from rolecall.engines.local_cache import ColumnCache
 from rolecall.engines.local_fast import FastRunner, is_fast
 from rolecall.engines.local_lora import AdapterBank, read_adapter
 from rolecall.engines.local_runner import GenericRunner, Runner, check_architecture
+from rolecall.engines.read_model import read_causal_lm
 from rolecall.engines.specs import LoraSpec, PolicySpec, resolve_model
 from rolecall.errors import ConfigError, EngineError, boundary, nearest
 
@@ -69,7 +70,7 @@ def load_base(model_name: str, dtype: str, adapters: Sequence[tuple[str, LoraSpe
         raise ConfigError(f"model {model_name!r} has dtype {dtype!r}{nearest(dtype, DTYPES)}")
     path = resolve_model(model_name)
     with boundary(ConfigError, f"loading model {model_name!r}"), quiet():
-        model = AutoModelForCausalLM.from_pretrained(path, dtype=DTYPES[dtype])
+        model = read_causal_lm(path, DTYPES[dtype])
     check_architecture(model.config.get_text_config(), model_name)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     model.to(device).eval().requires_grad_(False)

@@ -16,6 +16,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
+from rolecall.engines.read_model import read_causal_lm
 from rolecall.errors import ConfigError, LearnerError
 from rolecall.learner.logprobs import Split, find_split
 
@@ -206,9 +207,7 @@ class Adapter(PolicyModule):
 
 def load_causal_lm(source: str, dtype: torch.dtype, device: torch.device) -> Any:
     """A causal LM from a folder or the hub, in evaluation mode: policies have no dropout."""
-    from transformers import AutoModelForCausalLM
-
-    return AutoModelForCausalLM.from_pretrained(source, dtype=dtype).to(device).eval()
+    return read_causal_lm(source, dtype).to(device).eval()
 
 
 @torch.no_grad()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-from rolecall.errors import ConfigError
+from rolecall.errors import ConfigError, boundary
 from rolecall.records import Message, Messages, Stop
 
 THINK = ("<think>", "</think>")
@@ -92,8 +92,10 @@ class ChatRenderer:
         self.options = dict(template_options or {})
         self.think = think
         self._cache: dict[tuple[tuple[str, str], ...], tuple[int, ...]] = {}
-        self.end_ids = tuple(end_ids) if end_ids is not None else self._find_end_ids()
-        self._opened = self._opens_reasoning()
+        name = getattr(tokenizer, "name_or_path", None) or type(tokenizer).__name__
+        with boundary(ConfigError, f"the chat template of {name!r}, tried on a message of a user,"):
+            self.end_ids = tuple(end_ids) if end_ids is not None else self._find_end_ids()
+            self._opened = self._opens_reasoning()
 
     def encode(self, messages: Messages) -> tuple[int, ...]:
         key = tuple((message["role"], message["content"]) for message in messages)
