@@ -68,6 +68,7 @@ def make_plan(config: RunConfig) -> Plan:
         check_loss_roles(algorithm.loss, learner, workflow.roles)
     plan = Plan(config=config, workflow=workflow, algorithm=algorithm, table=table, learners=learners)
     check_sampling(plan)
+    task_source(config)
     return plan
 
 
@@ -153,9 +154,15 @@ def check_sampling(plan: Plan) -> None:
             )
 
 
+def task_source(config: RunConfig) -> TaskSource:
+    """The configured source, its name and knobs checked and nothing read."""
+    source: TaskSource = load_named(config.tasks.name, TASK_SOURCES, "task source", config.tasks.params)
+    return source
+
+
 def make_tasks(config: RunConfig) -> TaskSplits:
     """Read the configured source into its splits."""
-    source: TaskSource = load_named(config.tasks.name, TASK_SOURCES, "task source", config.tasks.params)
+    source = task_source(config)
     sizes = config.tasks.sizes
     rule = SplitRule(seed=config.tasks.split_seed)
     return load_tasks(source, train=sizes.train, validation=sizes.validation, test=sizes.test, rule=rule)
@@ -171,7 +178,22 @@ def make_renderers(plan: Plan) -> dict[str, ChatRenderer]:
             tokenizer = AutoTokenizer.from_pretrained(resolve_model(spec.model))
         options = policy_config(plan.config, name).chat_template
         renderers[name] = ChatRenderer(tokenizer, template_options=options)
+        check_vocabulary(spec, renderers[name])
     return renderers
+
+
+def check_vocabulary(spec: PolicySpec, renderer: ChatRenderer) -> None:
+    """`ConfigError` when a prompt has token ids that the model has no row for: model and tokenizer are not a pair."""
+    from transformers import AutoConfig
+
+    with boundary(ConfigError, f"reading the configuration of policy {spec.name!r} from {spec.model!r}"):
+        rows = AutoConfig.from_pretrained(resolve_model(spec.model)).get_text_config().vocab_size
+    highest = max([*renderer.encode([{"role": "user", "content": "x"}]), *renderer.end_ids])
+    if highest >= rows:
+        raise ConfigError(
+            f"policy {spec.name!r}: a prompt has the token id {highest} and model {spec.model!r} has {rows} rows of "
+            "embeddings; model and tokenizer are not a pair: save both to one folder, or resize the embeddings"
+        )
 
 
 def role_settings(

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
-from rolecall.assemble import config_fingerprint, make_plan
+from rolecall.assemble import config_fingerprint, make_plan, make_renderers
 from rolecall.config import apply_overrides, load_config, make_config, overlay
 from rolecall.errors import ConfigError
+from tiny_models import make_tiny_model
 
 BASE = {
     "workflow": {"name": "solve_verify_correct"},
@@ -200,3 +203,19 @@ def test_roles_inherit_sampling_and_override_it():
     assert loaded.eval_sampling("verifier").temperature == 0.6
     assert loaded.eval_sampling("verifier").max_tokens == 8
     assert loaded.eval_sampling("solver", greedy=True).top_p == 1.0
+
+
+@pytest.mark.parametrize(
+    ("tasks", "words"), [({"name": "jsonll"}, "jsonl"), ({"name": "jsonl", "pth": "x"}, "has no setting 'pth'")]
+)
+def test_a_task_source_that_cannot_be_made_is_found_before_anything_is_loaded(tasks, words):
+    with pytest.raises(ConfigError, match=words):
+        make_plan(make_config(BASE | {"tasks": tasks}))
+
+
+def test_a_tokenizer_whose_ids_the_model_has_no_rows_for_is_refused(tmp_path):
+    folder = make_tiny_model(tmp_path / "model")
+    saved = json.loads((tmp_path / "model" / "config.json").read_text()) | {"vocab_size": 100}
+    (tmp_path / "model" / "config.json").write_text(json.dumps(saved))
+    with pytest.raises(ConfigError, match="has 100 rows of embeddings; model and tokenizer are not a pair"):
+        make_renderers(make_plan(config(model={"model": folder})))
