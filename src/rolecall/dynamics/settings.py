@@ -16,8 +16,9 @@ class AlarmSettings:
     saying it, while the share of right answers among those it judged is at least `mixed` and at most 1 - `mixed`.
     `captured`: share of a policy's gradient mass that one role may take. `entropy_left`: share of the entropy of the
     first steps that must be left. `norm_jump`, `kl_jump`: multiples of the usual value; a KL below `kl_floor` nats a
-    token never counts as a jump. `clipped`, `truncated`, `unparsed`: shares of tokens or turns.
-    `moved`: share of the weights with a gradient that an update must change. `mismatch`, `mismatch_bfloat16`: mean difference of a log-probability between engine and learner, in nats.
+    token never counts as a jump. `clipped`, `truncated`, `unparsed`: shares of tokens or turns. `moved`: share of the
+    weights with a gradient that an update must change. `mismatch`, `mismatch_bfloat16`: mean difference of a
+    log-probability between engine and learner, in nats.
 
     >>> AlarmSettings().patience
     5

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -44,6 +44,7 @@ class UpdateWatch:
         self.decay = settings.persistence_decay
         self.means: dict[str, Tensor] = {}
         self.seconds = 0.0
+        self.clock: Callable[[], float] = time.perf_counter
         self._held: Tensor | None = None
         self._roles: RoleGradients | None = None
 
@@ -99,11 +100,11 @@ class UpdateWatch:
 
     @contextmanager
     def timed(self) -> Iterator[None]:
-        begun = time.perf_counter()
+        begun = self.clock()
         try:
             yield
         finally:
-            self.seconds += time.perf_counter() - begun
+            self.seconds += self.clock() - begun
 
     def state_dict(self) -> dict[str, Any]:
         """The running means: what a resumed run needs in order to go on with the same figures."""
