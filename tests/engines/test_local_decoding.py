@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 import torch
 from local_builders import NEVER, generate, max_difference, plain_logprobs, ragged_prompts, read_model, request, run
@@ -245,6 +247,14 @@ def test_a_request_that_cannot_run_gets_its_own_error_and_the_others_go_on(engin
     assert all(isinstance(reply, EngineError) for reply in replies[1:])
     for reply, words in zip(replies[1:], ("'solvr'", "empty prompt", "5000", "2048 positions"), strict=True):
         assert words in str(reply)
+
+
+def test_a_request_that_breaks_the_worker_in_a_way_nobody_thought_of_is_answered_and_not_waited_for(engine):
+    strange = request("p", [None], 0)  # type: ignore[list-item]
+    replies = run(asyncio.wait_for(engine.generate([strange]), timeout=30))
+    assert isinstance(replies[0], EngineError)
+    assert "asked to generate" in str(replies[0])
+    generate(engine, [request("p", [1, 2], 0, max_tokens=3)])
 
 
 def test_a_batch_that_outgrows_its_tokens_puts_rows_back_in_line_without_a_trace(folder, engine):

@@ -63,6 +63,8 @@ def serve(
                             answer = host.score(*payload)
                 except EngineError as error:
                     answer = error
+                    if kind == "generate":  # nobody may wait for a reply that never comes
+                        replies = [(job.id, error) for job in payload]
                 if kind in ("load", "score"):
                     connection.send(("answer", number, answer))
                 if replies:
