@@ -13,7 +13,8 @@ from dataclasses import dataclass
 
 from rolecall.records import GradedEpisode, Reward
 from rolecall.rewards import AgentSpecific
-from rolecall.testing_credit import check_reward, made_episode, report, solution
+from rolecall.testing import check_reward
+from rolecall.testing_credit import made_episode, report, solution
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,6 +13,7 @@ import typer
 from rolecall.errors import UsageError
 
 EXIT_COMPLAINTS = 1
+MAX_SHOWN = 5
 
 Overrides = Annotated[
     list[str], typer.Option("--set", metavar="KEY=VALUE", help="Override a setting, e.g. --set sampling.top_k=1")
@@ -103,9 +104,11 @@ def check(
         typer.echo(json.dumps(found, indent=2))
     else:
         page = Page()
-        for complaint in checked.complaints:
-            page.line(f"- {complaint}")
         number = len(checked.complaints)
+        for complaint in checked.complaints[:MAX_SHOWN]:
+            page.line(f"- {complaint}")
+        if number > MAX_SHOWN:
+            page.line(f"- and {number - MAX_SHOWN} more, probably of the same cause; --json lists them")
         words = f"{number} complaint{'s' * (number > 1)}" if number else "no complaints"
         page.line(f"{checked.kind} {target}: {words}")
     if checked.complaints:

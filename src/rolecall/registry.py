@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import re
 import types
 import typing
 from collections.abc import Mapping, Sequence
@@ -12,6 +13,9 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin
 from rolecall.errors import ConfigError, nearest
 
 T = TypeVar("T")
+
+MODULE = re.compile(r"\w+(\.\w+)*")
+"""A name that can be imported; a file such as `03_own_workflow.py` can, though its name is no identifier."""
 
 
 def load_class(name: str, table: Mapping[str, type[T]], kind: str) -> type[T]:
@@ -32,7 +36,7 @@ def load_class(name: str, table: Mapping[str, type[T]], kind: str) -> type[T]:
 def load_attribute(name: str, kind: str) -> Any:
     """What `module:Name` names; a module that is there and fails to import keeps its own traceback."""
     module_name, _, attribute = name.partition(":")
-    if not all(part.isidentifier() for part in (*module_name.split("."), attribute)):
+    if not attribute.isidentifier() or not MODULE.fullmatch(module_name):
         raise ConfigError(f"{kind} {name!r} is not of the form module:Name, such as my_package.my_file:MyClass")
     try:
         module = importlib.import_module(module_name)

@@ -1,5 +1,7 @@
-"""What a user runs on a part of their own: `check_workflow`, `check_engine`. Each complaint says what was seen, what
-was wanted, and what to do; nothing is returned when all is well.
+"""What a user runs on a part of their own. Each complaint says what was seen, what was wanted, and what to do.
+
+`check_workflow` and `check_engine` raise the first complaint; `check_reward` and `check_algorithm` return all that they
+find. `rolecall check` runs them from the command line.
 """
 
 from __future__ import annotations
@@ -21,7 +23,9 @@ from rolecall.rollout.render import PlainRenderer
 from rolecall.rollout.runner import run_episode
 from rolecall.rollout.samplers import EpisodePlan, IndependentEpisodes
 from rolecall.rollout.spy import Spy
+from rolecall.rollout.stored import replay_data
 from rolecall.rollout.transcript import Finished, Limits, RoleSettings
+from rolecall.testing_credit import check_algorithm, check_reward
 from rolecall.workflows.base import Workflow
 
 RULES = (
@@ -128,6 +132,9 @@ class _WorkflowCheck:
                     f"{self.name} ended episode {episode.id} in class {episode.outcome_class.value!r}: "
                     f"{episode.failure.detail if episode.failure else ''}; wanted an Outcome"
                 )
+            unstored = replay_data(one.transcript).get("unstored")
+            if unstored:
+                raise WorkflowError(f"{self.name}: {unstored}")
 
     def compare(self, reference: _Run, other: _Run, when: str) -> None:
         for name, one in reference.items():
@@ -286,4 +293,4 @@ class _EngineCheck:
             raise EngineError(f"{type(self.engine).__name__}: {seen}; wanted {wanted}")
 
 
-__all__ = ["any_reply", "check_engine", "check_workflow", "first_difference"]
+__all__ = ["any_reply", "check_algorithm", "check_engine", "check_reward", "check_workflow", "first_difference"]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import importlib
 import inspect
+import traceback
 import types
 import typing
 from collections.abc import Callable, Iterator, Mapping
@@ -16,12 +16,12 @@ from rolecall.algorithms.make import ALGORITHMS, make_algorithm
 from rolecall.engines.base import Engine
 from rolecall.engines.scripted import ScriptedEngine
 from rolecall.engines.specs import LocalSettings, PolicySpec
-from rolecall.errors import EngineError, RolecallError, UsageError, WorkflowError, boundary, nearest
+from rolecall.errors import ConfigError, EngineError, RolecallError, UsageError, WorkflowError, boundary, nearest
 from rolecall.records import Claim, Task
-from rolecall.registry import load_class, load_named
+from rolecall.registry import load_attribute, load_class, load_named
 from rolecall.rewards import REWARDS
 from rolecall.testing import any_reply, check_algorithm, check_engine, check_reward, check_workflow
-from rolecall.workflows import WORKFLOWS
+from rolecall.workflows import WORKFLOWS, check_roles
 from rolecall.workflows.base import Workflow
 
 KINDS = ("workflow", "reward", "algorithm", "engine")
@@ -73,22 +73,10 @@ def find(target: str) -> Any:
     for table in tables.values():
         if target in table:
             return table[target]
-    module_name, colon, attribute = target.partition(":")
-    if not colon or not module_name or not attribute:
+    if ":" not in target:
         known = sorted(name for table in tables.values() for name in table)
         raise UsageError(f"nothing built in is called {target!r}{nearest(target, known)} (or give module:Name)")
-    try:
-        module = importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
-            raise  # the user's module imports something that is missing: its own traceback says it best
-        raise UsageError(
-            f"{target!r}: there is no module {error.name!r} on the Python path; run it with the folder of its file on "
-            f"the path, e.g. PYTHONPATH=. rolecall check {target}"
-        ) from None
-    if not hasattr(module, attribute):
-        raise UsageError(f"{target!r}: module {module_name} has no {attribute!r}{nearest(attribute, vars(module))}")
-    return getattr(module, attribute)
+    return load_attribute(target, "target")
 
 
 def kind_of(target: str, found: Any) -> str:
@@ -126,12 +114,14 @@ def _returned(found: Any) -> Any:
 
 
 def _complaint(check: Callable[[], None], kind: type[RolecallError], where: str) -> Iterator[str]:
-    """What a check raises, as a complaint; what user code raises is named."""
+    """What a check raises, as a complaint; what the user's code raises is named, with its line."""
     try:
         with boundary(kind, where):
             check()
     except RolecallError as error:
-        yield str(error)
+        frames = traceback.extract_tb(error.__cause__.__traceback__) if error.__cause__ is not None else []
+        line = f" (line {frames[-1].lineno} of {frames[-1].filename}, in {frames[-1].name})" if frames else ""
+        yield f"{error}{line}"
 
 
 def _made(target: str, table: Mapping[str, type[Any]], kind: str, settings: Mapping[str, Any]) -> Any:
@@ -147,7 +137,7 @@ def _shape(target: str, table: Mapping[str, type[Any]], kind: str) -> Iterator[s
     except UsageError as error:
         yield str(error)
         return
-    if not cls.__dataclass_params__.frozen:  # type: ignore[attr-defined]
+    if not cls.__dataclass_params__.frozen:
         yield f"{kind} {target!r} can be changed while it is used; wanted a frozen dataclass: put {_KNOBS} above it"
     fields = typing.cast("Any", cls).__dataclass_fields__
     for name, annotation in inspect.get_annotations(cls).items():
@@ -167,13 +157,9 @@ def _workflow(target: str, settings: Mapping[str, Any]) -> Iterator[str]:
             f"make it a subclass of rolecall.workflows.Workflow"
         )
         return
-    roles: object = workflow.roles
-    good = isinstance(roles, tuple) and all(isinstance(role, str) and role for role in roles)
-    if not good or not roles or len(set(workflow.roles)) != len(workflow.roles):
-        yield (
-            f"{type(workflow).__name__}.roles is {roles!r}; wanted a tuple of distinct names: "
-            f'roles: ClassVar[tuple[str, ...]] = ("solver",)'
-        )
+    wrong = list(_complaint(lambda: check_roles(target, workflow.roles), ConfigError, "the roles"))
+    yield from wrong
+    if wrong:
         return
     yield from _claims(workflow)
     yield from _max_calls(workflow)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from rolecall.engines.base import Request, request_seed
 from rolecall.errors import ReplayMismatch, RolecallError, WorkflowError, boundary
 from rolecall.records import Completion, Key, Messages, Stop, Turn
@@ -62,6 +64,15 @@ def mismatch_of(record: CallRecord, pending: Pending, episode_id: str) -> Replay
                 f"recorded: try rolecall.testing.check_workflow"
             )
     return None
+
+
+def in_place(record: CallRecord, pending: Pending) -> CallRecord:
+    """A record that answers a call, at the call's place: after an edit, the turns before it have other ids."""
+    place = (pending.level, pending.about, pending.parent)
+    turn = record.turn
+    if turn is None or (record.level, turn.about, turn.parent) == place:
+        return record
+    return replace(record, level=pending.level, turn=replace(turn, about=pending.about, parent=pending.parent))
 
 
 def make_record(

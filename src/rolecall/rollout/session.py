@@ -24,7 +24,7 @@ from rolecall.errors import (
     nearest,
 )
 from rolecall.records import Completion, Key, Messages, Turn
-from rolecall.rollout.calls import build_request, make_record, mismatch_of, seed_of
+from rolecall.rollout.calls import build_request, in_place, make_record, mismatch_of, seed_of
 from rolecall.rollout.effects import run_effect
 from rolecall.rollout.loop import Branch, EpisodeLoop, EpisodeTask, Seen, current_loop
 from rolecall.rollout.transcript import (
@@ -206,6 +206,7 @@ class EpisodeSession:
         if record is not None and not self._matches(record, pending):
             record = None
         if record is not None:
+            record = in_place(record, pending)
             self.book.num_replayed += 1
             if record.edited:
                 self._diverge(pending.level)

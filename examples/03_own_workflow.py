@@ -1,9 +1,9 @@
-"""Your own workflow: two proposers side by side, a chooser, no model. `python examples/01_own_workflow.py`
+"""Your own workflow: two proposers side by side, a chooser, no model. `python examples/03_own_workflow.py`
 
 To train it, name it in a recipe and put the folder of this file on the Python path:
 
     [workflow]
-    name = "01_own_workflow:Choose"
+    name = "03_own_workflow:Choose"
     num_proposers = 2
 """
 

@@ -1,9 +1,9 @@
-"""Your own algorithm: five small choices under one name. `python examples/03_own_algorithm.py`
+"""Your own algorithm: five small choices under one name. `python examples/05_own_algorithm.py`
 
 In a recipe, with the folder of this file on the Python path:
 
     [algorithm]
-    name = "03_own_algorithm:half_team"
+    name = "05_own_algorithm:half_team"
     team_weight = 0.25
     n = 4
 """
@@ -14,7 +14,8 @@ from rolecall.algorithms import Algorithm, Loss
 from rolecall.credit import Grouping, LeaveOneOut
 from rolecall.records import Grade, GradeStatus
 from rolecall.rewards import Mixed
-from rolecall.testing_credit import check_algorithm, made_episode, report, solution
+from rolecall.testing import check_algorithm
+from rolecall.testing_credit import made_episode, report, solution
 
 
 def half_team(team_weight: float = 0.5) -> Algorithm:
