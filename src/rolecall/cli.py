@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import signal
 import sys
@@ -209,6 +210,8 @@ commands_view.register(app)
 def main() -> None:
     """Entry point: errors that rolecall names become one message; everything else keeps its traceback."""
     signal.signal(signal.SIGTERM, _interrupt)
+    for stream in (sys.stdout, sys.stderr):
+        forgive(stream)
     try:
         app()
     except BlockedLoop as error:
@@ -222,6 +225,12 @@ def main() -> None:
         sys.exit(EXIT_FAILED)
     except KeyboardInterrupt:
         sys.exit(EXIT_INTERRUPTED)
+
+
+def forgive(stream: object) -> None:
+    """A terminal that lacks a letter shows "?" for it, and never ends a run."""
+    if isinstance(stream, io.TextIOWrapper):
+        stream.reconfigure(errors="replace")
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:

@@ -73,7 +73,8 @@ def find_checkpoint(folder: RunFolder, name: str) -> Path | None:
             raise UsageError(f"run {str(folder.path)!r} has no checkpoint yet; take its start with --checkpoint base")
         return found
     there = sorted(path.name for path in root.glob("step-*"))
-    matching = [path for path in there if name.isdigit() and int(path.removeprefix("step-").split(".")[0]) == int(name)]
+    step = int(name) if name.isdecimal() else None  # not isdigit: that takes "²", which is no number
+    matching = [path for path in there if int(path.removeprefix("step-").split(".")[0]) == step]
     if not matching:
         raise UsageError(f"--checkpoint is {name!r}; wanted best, last, base or a step of {', '.join(there) or 'none'}")
     return root / matching[-1]
