@@ -89,12 +89,17 @@ class Run:
 
     def steps(self) -> Iterator[int]:
         """The steps that are left, from 1; ends early when the token budget is spent."""
-        budget = self.config.token_budget
-        while self.step < self.config.steps and (budget is None or self.totals.tokens_generated < budget):
+        while not self.is_last:
             self.folder.forget_ends()
             self.step += 1
             self.metrics, self.times = {}, defaultdict(float)
             yield self.step
+
+    @property
+    def is_last(self) -> bool:
+        """Whether no step follows this one: all are done, or the token budget is spent."""
+        budget = self.config.token_budget
+        return self.step >= self.config.steps or (budget is not None and self.totals.tokens_generated >= budget)
 
     def collect(self, tasks: Sequence[Task]) -> list[GradedEpisode]:
         """Run the step's episodes and grade them. Every episode started is counted in one outcome class; those whose
@@ -150,6 +155,8 @@ class Run:
         self.metrics |= self.monitor.after_update(self.step)
         for report in reports.values():
             self.metrics |= report.metrics
+        for name in reports:
+            self.parity.check_sampled(self.policies[name], self.metrics.get(f"learner/{name}/mismatch"))
         self.totals.tokens_trained += sum(s.num_trained for rows in samples.values() for s in rows)
         return reports
 
@@ -168,13 +175,13 @@ class Run:
     def validate(self) -> bool:
         """Measure the validation set at its cadence; True when this step is the best so far."""
         every = self.config.evaluation.every_steps
-        if not self.splits.validation.tasks or not every or (self.step % every and self.step != self.config.steps):
+        if not self.splits.validation.tasks or not every or (self.step % every and not self.is_last):
             return False
         with self._timed("validate"):
             found = self.evaluate(self.splits.validation.tasks, label="validation")
         self.metrics["validation/team"] = found.team.mean
         self.metrics["validation/team_low"], self.metrics["validation/team_high"] = found.team.low, found.team.high
-        if found.team.mean <= self.totals.best_validation:
+        if not found.team.mean > self.totals.best_validation:  # also when no answer could be graded (NaN)
             return False
         self.totals.best_validation, self.totals.best_step = found.team.mean, self.step
         return True
@@ -193,7 +200,7 @@ class Run:
     def save(self, *, is_best: bool) -> None:
         """A checkpoint at its cadence, at the best step and at the last one."""
         settings = self.config.checkpoint
-        if self.step % settings.every_steps and not is_best and self.step != self.config.steps:
+        if self.step % settings.every_steps and not is_best and not self.is_last:
             return
         self._clock()
         extra = {
@@ -288,6 +295,8 @@ class Run:
             self.inflight.end(self.step)
 
     def _probe_sequences(self) -> list[tuple[list[int], list[int]]]:
+        if not self.learners:
+            return []
         vocab = min(int(learner.module.model.config.vocab_size) for learner in self.learners.values())
         return probe_sequences(vocab, num=self.config.parity.num_prompts, seed=self.config.seed)
 

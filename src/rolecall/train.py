@@ -8,7 +8,7 @@ from typing import Any
 
 from rolecall.assemble import make_plan
 from rolecall.config import RunConfig
-from rolecall.errors import RolecallError, boundary
+from rolecall.errors import ConfigError, RolecallError, boundary
 from rolecall.progress import Progress
 from rolecall.report import write_report
 from rolecall.run import Run
@@ -22,6 +22,8 @@ def train(
 ) -> dict[str, Any]:
     """Train as configured in the folder `path` and return the summary that is written there as summary.json."""
     plan = make_plan(config)
+    if config.steps and not plan.learners:
+        raise ConfigError("every policy is frozen, so nothing would be trained; make one a model or an adapter")
     folder = RunFolder.reopen(path) if resume else RunFolder.create(path, config, overwrite=overwrite)
     with closing(folder):
         if resume and (done := finished_summary(plan, folder)) is not None:

@@ -282,3 +282,12 @@ def test_frozen_policies_have_no_learner_and_are_never_loaded(tiny_model: Tiny) 
     policies = policies_of(specs)
     assert policies["judge"].learner is None
     assert policies["judge"].version == 0
+
+
+def test_an_engine_that_samples_from_another_distribution_than_it_scores_is_caught(tiny_model: Tiny) -> None:
+    policies, _, _, parity = setup([model_spec("gen1", tiny_model())])
+    parity.check_sampled(policies["gen1"], None)
+    parity.check_sampled(policies["gen1"], 2e-5)
+    for mismatch in (0.02, float("nan")):
+        with pytest.raises(ParityError, match="samples from another distribution"):
+            parity.check_sampled(policies["gen1"], mismatch)

@@ -22,7 +22,7 @@ from rollout_builders import (
 
 from rolecall.engines.base import Request
 from rolecall.engines.scripted import ScriptedEngine
-from rolecall.errors import EffectError, ReplayMismatch, UsageError
+from rolecall.errors import EffectError, GraderError, ReplayMismatch, UsageError
 from rolecall.records import Claim, Key, Outcome, OutcomeClass, Sampling, Stop, Task
 from rolecall.rollout.runner import Frontier, run_episode, run_to_frontier
 from rolecall.rollout.transcript import Finished, edit, fork
@@ -246,6 +246,27 @@ def test_an_effect_is_made_once_and_its_value_or_failure_replayed() -> None:
     assert made == ["read", "write"]
     assert again.episode == finished.episode
     assert "effect 'write' raised OSError: no such page" in finished.episode.turns[0].messages[0]["content"]
+
+
+def test_a_failed_grader_inside_an_effect_is_recorded_and_replayed_as_its_own_kind() -> None:
+    made: list[str] = []
+
+    def judge() -> str:
+        made.append("judge")
+        raise GraderError("the judge is away")
+
+    async def run(task: Task, team: Team) -> Outcome:
+        try:
+            await team.effect("judge", judge)
+        except GraderError as error:
+            reply = await team["solver"].reply(say(str(error)))
+        return Outcome(answer=reply.text)
+
+    workflow = workflow_of(run)
+    finished = run_episode(workflow, transcript(), roles_for(workflow), ScriptedEngine(by_seed))
+    again = run_episode(workflow, finished.transcript, roles_for(workflow), refusing())
+    assert made == ["judge"]
+    assert again.episode == finished.episode
 
 
 def test_an_effect_after_a_fork_is_made_again_and_one_before_it_is_not() -> None:

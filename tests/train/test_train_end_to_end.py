@@ -11,7 +11,7 @@ import json
 import pytest
 import torch
 
-from rolecall.errors import BlockedLoop, CheckpointError, UsageError
+from rolecall.errors import BlockedLoop, CheckpointError, ConfigError, UsageError
 from rolecall.progress import PlainLines
 from rolecall.run_folder import RunFolder
 from rolecall.train import train
@@ -104,10 +104,19 @@ def test_train_roles_leaves_the_others_untrained(small, tmp_path):
     assert summary["tokens"]["trained"] == solver_tokens < summary["tokens"]["generated"]
 
 
-def test_a_token_budget_ends_the_run_early(small, tmp_path):
-    summary = run(small(steps=50, token_budget=150), tmp_path / "r")
+def test_a_token_budget_ends_the_run_early_and_its_last_step_is_validated_and_saved(small, tmp_path):
+    config = small(steps=50, token_budget=150, evaluation={"every_steps": 40}, checkpoint={"every_steps": 40})
+    summary = run(config, tmp_path / "r")
     assert 150 <= summary["tokens"]["generated"] < 400
     assert summary["steps"] < 50
+    assert len(series(tmp_path / "r", "validation/team")) == 1
+    assert (tmp_path / "r" / "checkpoints" / f"step-{summary['steps']:08d}").is_dir()
+
+
+def test_a_run_in_which_nothing_is_trained_is_refused(small, tmp_path):
+    with pytest.raises(ConfigError, match="every policy is frozen"):
+        run(small(model={"kind": "frozen"}), tmp_path / "r")
+    assert not (tmp_path / "r").exists()
 
 
 def test_the_summary_holds_what_it_promises(small, tmp_path):

@@ -54,7 +54,9 @@ class WorkerProcess:
         if name not in self.loaded:
             deadline = time.monotonic() + timeout_s
             send(self._socket, pickle.dumps(("load", name)), timeout_s)
-            self.loaded[name] = str(self._receive(deadline)["error"])
+            reply = self._receive(deadline)
+            with boundary(GraderError, "reading the worker's reply"):
+                self.loaded[name] = str(reply["error"])
         return self.loaded[name]
 
     def grade(self, name: str, answer: str, task: bytes, timeout_s: float) -> Grade:

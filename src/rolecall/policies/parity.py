@@ -98,6 +98,21 @@ class Parity:
             self._old[policy.name] = new
         return ParityReport(max_abs_diff=difference, visible=visible)
 
+    def check_sampled(self, policy: Policy, mismatch: float | None) -> None:
+        """`ParityError` when the tokens that were just sampled disagree with the learner: `mismatch` is the mean
+        absolute difference of their log-probabilities (None: nothing was measured). It must stay below ten times the
+        probe's bound in float32, and below that bound in bfloat16, where single tokens differ widely."""
+        if mismatch is None:
+            return
+        dtype = self._dtype(policy)
+        bound = self.bounds[dtype] * (10 if dtype == "float32" else 1)
+        if not mismatch <= bound:
+            raise ParityError(
+                f"policy {policy.name!r} version {policy.version}: log-probabilities of the tokens just sampled differ "
+                f"from the learner's by {mismatch:.2e} on average, wanted at most {bound:.0e}. The engine samples from "
+                "another distribution (weights, temperature or truncation) than the one that is trained"
+            )
+
     async def _canary(self, policy: Policy, learner: Learner) -> ParityReport:
         name, bound = policy.name, self._bound(policy)
         real = self._learner(learner)

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from rolecall.errors import (
+    BlockedLoop,
     EffectError,
     EpisodeTimeout,
     PromptTooLong,
@@ -284,7 +285,9 @@ class EpisodeSession:
             with boundary(EffectError, f"effect {name!r}"):
                 async with asyncio.timeout(deadline_s):
                     value = await run_effect(fn, self.loop, name)
-        except EffectError as error:
+        except (EpisodeTimeout, BlockedLoop, ReplayMismatch):
+            raise
+        except RolecallError as error:
             return EffectRecord(name=name, call=call, level=level, failure=failure_of(error, f"effect {name}"))
         finally:
             self.num_effects -= 1

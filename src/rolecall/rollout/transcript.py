@@ -20,6 +20,8 @@ from rolecall.errors import (
     CallTimeout,
     EffectError,
     EngineError,
+    GraderError,
+    InvalidEpisode,
     PromptTooLong,
     RolecallError,
     UsageError,
@@ -29,7 +31,8 @@ from rolecall.records import Claim, Completion, Episode, Failure, Key, Sampling,
 from rolecall.rollout.render import Renderer
 
 _RAISED: dict[str, type[RolecallError]] = {
-    kind.kind: kind for kind in (CallError, CallTimeout, PromptTooLong, EngineError, EffectError)
+    kind.kind: kind
+    for kind in (CallError, CallTimeout, PromptTooLong, EngineError, EffectError, GraderError, InvalidEpisode)
 }
 
 
