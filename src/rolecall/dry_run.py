@@ -56,6 +56,7 @@ def _memory(plan: Plan) -> list[str]:
     workers = plan.config.engine.workers if plan.config.engine.mode == "processes" else 1
     total = 0.0
     for spec in plan.table.specs.values():
+        resolve_model(spec.model)  # a folder that is not there is an error; a hub id may wait for its network
         try:
             base, trained = count_parameters(spec)
         except ConfigError as error:

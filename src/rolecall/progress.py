@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -49,11 +50,17 @@ class PlainLines:
     """One line a step, flushed, for logs and pipes."""
 
     def __init__(self, steps: int, roles: Sequence[str]) -> None:
-        self.steps, self.roles = steps, roles
+        self.steps, self.roles, self.heard = steps, roles, True
         self.begun, self.done = time.monotonic(), 0
 
     def note(self, text: str) -> None:
-        print(text, flush=True)
+        """Print a line; a reader who went away (`| head`) is no reason to end a run."""
+        if self.heard:
+            try:
+                print(text, flush=True)
+            except BrokenPipeError:
+                self.heard = False
+                sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - stays open for whoever prints later
 
     def step(self, step: int, metrics: Mapping[str, float]) -> None:
         self.done += 1
@@ -67,10 +74,11 @@ class PlainLines:
         validation = metrics.get("validation/team")
         if validation is not None:
             parts.append(f"validation {validation:.3f}")
-        print("  ".join(parts), flush=True)
+        self.note("  ".join(parts))
 
     def close(self) -> None:
-        sys.stdout.flush()
+        if self.heard:
+            sys.stdout.flush()
 
 
 class LivePanel:

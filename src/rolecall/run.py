@@ -129,6 +129,7 @@ class Run:
         self.state = dict(result.state)
         self.metrics |= result.metrics
         self._credit = result
+        self._tell_failures()
         for words in diagnose(result, graded, policies=tuple(self.learners)):
             self.progress.note(f"step {self.step}: {words}")
         return result
@@ -293,6 +294,16 @@ class Run:
             return self.collector.collect(plans, self.step, recorded)
         finally:
             self.inflight.end(self.step)
+
+    def _tell_failures(self) -> None:
+        """Say once a step how many episodes failed and why the first did: counts alone name no cause."""
+        failed = [g.episode for g in self._collected if g.episode.failure is not None]
+        if failed and failed[0].failure is not None:
+            first = failed[0].failure
+            self.progress.note(
+                f"step {self.step}: {len(failed)} of {len(self._collected)} episodes failed; the first, at "
+                f"{first.where}: {first.detail:.300}"
+            )
 
     def _probe_sequences(self) -> list[tuple[list[int], list[int]]]:
         if not self.learners:

@@ -49,13 +49,18 @@ class RunFolder:
     """The files of one run under `path`; made by `create`, gone on with by `reopen`, read by `open`."""
 
     def __init__(self, path: Path) -> None:
-        self.path = path
+        self.path = path.absolute()  # a workflow may change the working directory
         self._lock: IO[str] | None = None
 
     @classmethod
     def create(cls, path: Path, config: RunConfig, *, overwrite: bool) -> RunFolder:
         """Make a new run folder; one that exists is an error unless it is a run and `overwrite` says to replace it."""
-        there = _contents(path)
+        try:
+            there = _contents(path)
+        except OSError as error:
+            raise UsageError(
+                f"run folder {str(path)[:80]!r} cannot be read ({error.strerror}); choose another with --run"
+            ) from None
         if there and not (path / "config.toml").is_file():
             raise UsageError(f"{str(path)!r} exists and is not a run folder; choose another folder with --run")
         if there and not overwrite:

@@ -140,10 +140,11 @@ def test_the_summary_holds_what_it_promises(small, tmp_path):
         ("NeverEnds", {"rollout": {"episode_timeout_s": 0.2}}, "timeout"),
     ],
 )
-def test_a_workflow_that_fails_is_data_and_the_run_goes_on(small, tmp_path, name, changes, outcome):
+def test_a_workflow_that_fails_is_data_and_the_run_goes_on(small, tmp_path, capsys, name, changes, outcome):
     config = small(workflow={"name": f"user_parts:{name}"}, evaluation={"every_steps": 0}, steps=1, **changes)
     summary = run(config, tmp_path / "r")
     assert summary["outcomes"][outcome] == 16 == sum(summary["outcomes"].values())
+    assert "step 1: 16 of 16 episodes failed; the first, at" in capsys.readouterr().out
     assert summary["accuracy"]["before"]["n"] == 4
 
 
