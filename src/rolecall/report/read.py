@@ -184,13 +184,16 @@ def read_table(part: Path, columns: Iterable[str], problems: list[str]) -> pa.Ta
 
 
 def read_records(part: Path, wanted: set[str], problems: list[str]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The episodes named in `wanted` from one file, a few hundred rows in memory at a time."""
+    """The episodes named in `wanted` from one file, a few hundred rows in memory at a time, until all are found."""
+    left = set(wanted)
     try:
         for batch in pq.ParquetFile(part).iter_batches(batch_size=256, columns=["episode", "record"]):
-            names = batch.column("episode").to_pylist()
-            for row, name in enumerate(names):
-                if name in wanted:
-                    yield name, json.loads(batch.column("record")[row].as_py())
+            for i, name in enumerate(batch.column("episode").to_pylist()):
+                if name in left:
+                    left.discard(name)
+                    yield name, json.loads(batch.column("record")[i].as_py())
+            if not left:
+                return
     except FileNotFoundError:
         return
     except (*UNREADABLE, ValueError, TypeError) as error:
