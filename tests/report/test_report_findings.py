@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from report_builders import make_run, usual_metrics
 
+from rolecall.report import make_page
 from rolecall.report.checks import findings
 from rolecall.report.read import read_run
 
@@ -132,3 +133,15 @@ def test_the_worst_stands_first(tmp_path):
     lines = found(tmp_path, {"credit/solver/advantage_mass": 0.0, "behaviour/corrector/copied_input": 0.9})
     levels = [level for level, _ in lines]
     assert levels == sorted(levels, key=("bad", "look", "note", "fine").index)
+
+
+def test_many_findings_are_folded_but_what_is_wrong_stays_open(tmp_path):
+    changes = {
+        f"behaviour/{role}/{name}": 0.2
+        for role in ("solver", "verifier", "corrector")
+        for name in ("unparsed", "truncated")
+    }
+    changes |= {f"credit/{role}/advantage_mass": 0.0 for role in ("solver", "verifier", "corrector")}
+    metrics = usual_metrics() | {key: dict.fromkeys(STEPS, value) for key, value in changes.items()}
+    page = make_page([make_run(tmp_path / "demo", metrics=metrics)])
+    assert page.index("corrector never trains") < page.index("4 more to look at") < page.index("checks passed")

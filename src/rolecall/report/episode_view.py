@@ -76,7 +76,7 @@ def _turn(
     num_tokens = len(tokens) if isinstance(tokens, list) else 0
     stop = str(completion.get("stop", ""))
     about = names.get(str(turn.get("about")))
-    facts = [f"{num_tokens:,} tokens", *([f"about {about}"] if about else [])]
+    facts = [f"{num_tokens:,} {'token' if num_tokens == 1 else 'tokens'}", *([f"about {about}"] if about else [])]
     cut_off = f'<span class="tag odd">stopped by {esc(stop)}</span>' if stop not in ("eos", "") else ""
     text = turn.get("text")
     reply = f'<pre dir="auto">{_text(str(text))}</pre>' if text is not None else '<p class="gone">No visible text.</p>'

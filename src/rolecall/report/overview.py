@@ -14,6 +14,7 @@ from rolecall.report.read import RunData, mapping
 from rolecall.report.role_findings import late
 from rolecall.report.text import DASH, duration, esc, interval, listed, number, percent, plain, points
 
+MAX_OPEN = 5
 BADGES = {"bad": "!", "look": "?", "note": "i", "fine": "✓"}
 
 
@@ -75,7 +76,7 @@ def _lead(run: RunData) -> str:
         before, after = (_accuracy(run, when, role) for when in ("before", "after"))
         if before and after:
             gains.append((number(after.get("mean")) - number(before.get("mean")), role))
-    gains = sorted((gain for gain in gains if math.isfinite(gain[0])), reverse=True)
+    gains = sorted((gain for gain in gains if math.isfinite(gain[0])), key=lambda gain: -abs(gain[0]))
     if len(gains) > 1:
         rest = ", ".join(f"{esc(role)} {points(gain)}" for gain, role in gains[1:])
         sentences.append(f"The <b>{esc(gains[0][1])}</b> moved most: {points(gains[0][0])} points ({rest}).")
@@ -140,7 +141,12 @@ def findings_list(found: Sequence[Finding]) -> str:
     """What is wrong stands open; what was checked and is fine is folded away."""
     open_ones = [one for one in found if one.level != "fine"]
     fine = [one for one in found if one.level == "fine"]
-    parts = [f'<ul class="findings">{"".join(map(_finding, open_ones))}</ul>'] if open_ones else []
+    num_open = max(MAX_OPEN, sum(one.level == "bad" for one in found))
+    parts = [f'<ul class="findings">{"".join(map(_finding, open_ones[:num_open]))}</ul>'] if open_ones else []
+    if len(open_ones) > num_open:
+        more = "".join(map(_finding, open_ones[num_open:]))
+        summary = f"{len(open_ones) - num_open} more to look at"
+        parts.append(f'<details><summary>{summary}</summary><ul class="findings">{more}</ul></details>')
     if fine:
         summary = f"{len(fine)} {'check' if len(fine) == 1 else 'checks'} passed"
         items = "".join(map(_finding, fine))

@@ -21,16 +21,9 @@ def visible(text: str) -> str:
     """The text with control characters, marks of direction and lone surrogates shown instead of obeyed.
 
     >>> visible("a\\x00b\\u202ec")
-    'a␀b⟨U+202E⟩c'
+    'a⟨U+0000⟩b⟨U+202E⟩c'
     """
-    return _HIDDEN.sub(_shown, text)
-
-
-def _shown(match: re.Match[str]) -> str:
-    code = ord(match.group())
-    if code < 0x20:
-        return chr(0x2400 + code)
-    return f"⟨U+{code:04X}⟩"
+    return _HIDDEN.sub(lambda match: f"⟨U+{ord(match.group()):04X}⟩", text)
 
 
 def esc(value: Any) -> str:
@@ -113,7 +106,9 @@ def interval(estimate: Mapping[str, Any] | None) -> str:
     if not estimate:
         return ""
     low, high = number(estimate.get("low")), number(estimate.get("high"))
-    return f"[{100 * low:.1f}, {100 * high:.1f}]" if math.isfinite(low) and math.isfinite(high) else ""
+    if not math.isfinite(low) or not math.isfinite(high):
+        return ""
+    return f"[{100 * low:.1f}, {100 * high:.1f}]".replace("-", "−")
 
 
 def show(value: Any, kind: str) -> str:
