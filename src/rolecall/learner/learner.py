@@ -52,6 +52,9 @@ class Learner:
         self.device = next(iter(self.parameters.values())).device
         if config.gradient_checkpointing:
             enable_gradient_checkpointing(module.model)
+        with module.active() as (_, split):
+            plain = config.precision == "float32" and not config.gradient_checkpointing
+            self.fast = plain and split is not None and split.fast is not None
 
     def update(self, samples: Sequence[Sample], step: int = 0) -> UpdateReport:
         """Train on the samples of one training step; see `LearnerConfig` for what happens when that is impossible."""
@@ -165,7 +168,9 @@ class Learner:
         self, rows: Sequence[Weighted], version: int | None, progress: Progress
     ) -> tuple[float, RoleGradients, list[list[float]]]:
         """Forward and backward of an optimizer step, role by role; the loss, the gradients, their inner products."""
-        batches = pack(rows, self.config.microbatch_tokens, by_copy=self.config.by_copy, device=self.device)
+        batches = pack(
+            rows, self.config.microbatch_tokens, by_copy=self.config.by_copy, device=self.device, share=self.fast
+        )
         gradients = self.watch.collect(list(batches))
         self.optimizer.zero_grad(set_to_none=True)
         value = 0.0
@@ -197,7 +202,7 @@ class Learner:
     @torch.no_grad()
     def _probe(self, rows: Sequence[Weighted], share: float, version: int | None, progress: Progress) -> None:
         """Measure units whose loss is known to be 0, without a backward pass."""
-        packed = pack(rows, self.config.microbatch_tokens, by_copy=False, device=self.device)
+        packed = pack(rows, self.config.microbatch_tokens, by_copy=False, device=self.device, share=self.fast)
         for batch in (batch for batches in packed.values() for batch in batches):
             references = self._references(batch, progress)
             with self.module.active() as (model, split):
@@ -229,7 +234,7 @@ class Learner:
             for number, sample in enumerate(samples)
         ]
         scored: dict[int, Tensor] = {}
-        packed = pack(rows, self.config.microbatch_tokens, by_copy=False, device=self.device)
+        packed = pack(rows, self.config.microbatch_tokens, by_copy=False, device=self.device, share=self.fast)
         with self.module.active() as (model, split):
             for batch in (batch for batches in packed.values() for batch in batches):
                 scores = self._forward(model, split, batch)
@@ -256,6 +261,8 @@ class Learner:
                 batch.columns_N,
                 batch.targets_N,
                 batch.temperatures_N,
+                layout=None if batch.positions_BT is None or batch.mask is None else (batch.positions_BT, batch.mask),
+                fast=self.fast,
                 entropy_gradient=entropy_gradient,
             )
 

@@ -16,6 +16,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from rolecall.learner.fast_body import FastBody, is_plain
+
 MAX_CHUNK_LOGITS = 2**25
 """Logits that may be held at once: 128 MiB in float32, whatever the vocabulary."""
 
@@ -29,11 +31,13 @@ class TokenScores(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Split:
-    """A causal LM in two parts: `finish(head(body(ids).last_hidden_state))` are its logits."""
+    """A causal LM in two parts: `finish(head(body(ids).last_hidden_state))` are its logits. `fast(ids)` gives the same
+    hidden states as the body, and takes positions and a mask too; None where there is no such way."""
 
     body: nn.Module
     head: nn.Module
     finish: Callable[[Tensor], Tensor]
+    fast: FastBody | None = None
 
 
 def find_split(model: Any) -> Split | None:
@@ -55,8 +59,16 @@ def find_split(model: Any) -> Split | None:
         for finish in _finishes(model.config.get_text_config()):
             seen = finish(raw).float()
             if seen.shape == wanted.shape and float((seen - wanted).abs().max()) <= tolerance:
-                return Split(body=body, head=head, finish=finish)
+                return Split(body=body, head=head, finish=finish, fast=_fast(model, body, ids, hidden))
     return None
+
+
+def _fast(model: Any, body: Any, ids: Tensor, hidden: Tensor) -> FastBody | None:
+    """The quick body, where there is one and it gives the same hidden states."""
+    if not is_plain(model):
+        return None
+    fast = FastBody(body)
+    return fast if float((fast(ids) - hidden).abs().max()) <= 1e-4 * float(hidden.abs().max()) else None
 
 
 def token_scores(
@@ -68,18 +80,26 @@ def token_scores(
     targets_N: Tensor,
     temperatures_N: Tensor,
     *,
+    layout: tuple[Tensor, Tensor] | None = None,
+    fast: bool = False,
     entropy_gradient: bool = False,
     max_chunk_logits: int = MAX_CHUNK_LOGITS,
 ) -> TokenScores:
-    """log softmax(logits / temperature) of `targets_N`, the tokens at (`rows_N`, `columns_N`), and the entropies.
+    """log softmax(logits / temperature) of `targets_N`, the tokens predicted at (`rows_N`, `columns_N` - 1), and the
+    entropies.
 
     Entropies carry a gradient only when asked for. Rows are padded on the right, where a causal model cannot see, so
-    no attention mask is passed.
+    no attention mask is passed; rows laid out otherwise come with their `layout`, positions and mask. `fast`: run the
+    split's quick body, which a layout needs.
     """
     if split is None:
         logits_BTV = model(input_ids=input_ids_BT, use_cache=False).logits
         return _scores(logits_BTV[rows_N, columns_N - 1], targets_N, temperatures_N, entropy_gradient)
-    hidden_BTH = split.body(input_ids=input_ids_BT, use_cache=False).last_hidden_state
+    if fast and split.fast is not None:
+        hidden_BTH = split.fast(input_ids_BT, *(layout or ()))
+    else:
+        assert layout is None
+        hidden_BTH = split.body(input_ids=input_ids_BT, use_cache=False).last_hidden_state
     hidden_NH = hidden_BTH[rows_N, columns_N - 1]
 
     def of_chunk(hidden_CH: Tensor, targets_C: Tensor, temperatures_C: Tensor) -> TokenScores:
