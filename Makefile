@@ -4,12 +4,14 @@ VENV ?= .venv
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 RUN ?= runs/demo
+KILLS ?= 50
 
-.PHONY: demo test lint unit check-python clean help
+.PHONY: demo test lint unit kills check-python clean help
 
 help:
 	@echo "make demo   train the demo team and write $(RUN)/summary.json (a few minutes on two cores)"
 	@echo "make test   linter, formatter, type checker and all tests"
+	@echo "make kills  kill runs at $(KILLS) random moments each and compare them with runs that were not (an hour)"
 	@echo "make clean  remove the virtual environment (runs stay)"
 
 check-python:
@@ -40,6 +42,9 @@ lint: $(VENV)/.dev
 
 unit: $(VENV)/.dev
 	$(PY) -m pytest
+
+kills: $(VENV)/.dev
+	ROLECALL_KILLS=$(KILLS) $(PY) -m pytest tests/runs/test_killed_runs.py -k random_moments -v
 
 clean:
 	rm -rf $(VENV)

@@ -34,6 +34,11 @@ VARIANTS: dict[str, Mapping[str, Any]] = {
 }
 
 
+def hear_interrupts() -> None:
+    """Tests that run as a background job ignore Ctrl-C, and so would what they start."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def start(path: Path, recipe: Path) -> subprocess.Popen[str]:
     """`rolecall train`, anew or from where the folder stands, in a process group of its own."""
     begun = (path / "config.toml").is_file()
@@ -46,6 +51,7 @@ def start(path: Path, recipe: Path) -> subprocess.Popen[str]:
         stderr=subprocess.STDOUT,
         text=True,
         start_new_session=True,
+        preexec_fn=hear_interrupts,
     )
 
 
