@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -18,6 +20,9 @@ from rolecall.rollout.session import EpisodeSession
 from rolecall.rollout.transcript import Finished, Journal, Limits, RoleSettings, Transcript, task_hash
 from rolecall.rollout.waves import ContinuousPort, WavePort
 from rolecall.workflows.base import Workflow
+
+GARBAGE_THRESHOLD = 100_000
+"""Objects made and not freed, from which Python looks for cycles while episodes run (its own choice: 700)."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -127,7 +132,8 @@ class Collector:
 
         Raises what ends the run: a broken engine, a blocked loop, a replay that does not match.
         """
-        return self.runner.run(self.collect_async(plans, step, recorded))
+        with rare_garbage_collection():
+            return self.runner.run(self.collect_async(plans, step, recorded))
 
     async def collect_async(
         self, plans: Sequence[EpisodePlan], step: int = 0, recorded: Mapping[str, Transcript] | None = None
@@ -140,6 +146,26 @@ class Collector:
     def close(self) -> None:
         if self._owned:
             self.runner.close()
+
+
+@contextmanager
+def rare_garbage_collection() -> Iterator[None]:
+    """Look for cycles less often for a while, and not among what is there already.
+
+    Episodes make many objects that live on and hardly any cycles, so that Python's collector, left to itself, goes
+    through the whole process again and again for nothing.
+    """
+    if not gc.isenabled() or gc.get_freeze_count():
+        yield  # whoever owns the process has made a choice of its own
+        return
+    threshold = gc.get_threshold()
+    gc.freeze()
+    gc.set_threshold(max(threshold[0], GARBAGE_THRESHOLD), *threshold[1:])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*threshold)
+        gc.unfreeze()
 
 
 def audit(plans: Sequence[EpisodePlan]) -> None:
