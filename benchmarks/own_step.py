@@ -75,9 +75,9 @@ def solver_messages(question: str) -> list[Any]:
 
 
 def endless_model(folder: Path) -> str:
-    """The shipped model's architecture at random weights, and a tokenizer whose end token lies outside its
-    vocabulary: no completion ends before its limit, in no contender."""
-    logging.set_verbosity_error()  # that the end token lies outside is meant
+    """The shipped model's architecture at random weights, and an end token that is as good as never sampled: no
+    completion ends before its limit, in no contender."""
+    logging.set_verbosity_error()
     logging.disable_progress_bar()
     source = resolve_model(TINY)
     tokenizer = AutoTokenizer.from_pretrained(source)
@@ -87,9 +87,12 @@ def endless_model(folder: Path) -> str:
     tokenizer.eos_token = "<|never|>"
     config = Qwen3Config.from_pretrained(source)
     config.eos_token_id = tokenizer.eos_token_id
-    assert config.eos_token_id >= config.vocab_size
+    config.vocab_size = tokenizer.eos_token_id + 1
     torch.manual_seed(0)
     model = Qwen3ForCausalLM(config)
+    with torch.no_grad():  # a direction that every hidden state has, and that only the end token points away from
+        model.model.embed_tokens.weight[:, 0] = 1.0
+        model.model.embed_tokens.weight[config.eos_token_id, 0] = -1.0
     model.generation_config.eos_token_id = config.eos_token_id
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
