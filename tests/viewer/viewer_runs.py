@@ -97,13 +97,20 @@ def task_rows(step: int, task: int, peers: int, seed: int) -> Iterator[dict[str,
 
 
 def episode_row(
-    *, step: int, task: str, index: int, wrong: bool, seed: int = 0, question: str = "7+5", texts: dict[str, str] = {}
+    *,
+    step: int,
+    task: str,
+    index: int,
+    wrong: bool,
+    seed: int = 0,
+    question: str = "7+5",
+    texts: dict[str, str] | None = None,
 ) -> dict[str, Any]:
     """One row; a wrong solution is followed by a verifier that says so and a corrector that repairs it."""
     name = f"{task}/s{step}/{index}"
     said = {"solver": "7+5=11" if wrong else "7+5=12", "corrector": "7+5=12"}
     said["verifier"] = f"check. Verdict: {'wrong' if wrong else 'correct'}"
-    said |= texts
+    said |= texts or {}
     turns = [turn(name, "solver", "Solve 7+5", said["solver"], step, ("answer", "11" if wrong else "12"))]
     claim = ("verdict", "wrong" if wrong else "correct")
     turns.append(turn(name, "verifier", "Check 7+5", said["verifier"], step, claim, about=turns[-1]["id"]))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Awaitable, Callable, Mapping
+from datetime import date, time
 from importlib.resources import files
 from typing import Any
 
@@ -149,9 +150,9 @@ def _data(use: Callable[[Request], Any]) -> Endpoint:
     async def answer(request: Request) -> Response:
         found = await run_in_threadpool(use, request)
         try:
-            text = json.dumps(found, allow_nan=False, separators=(",", ":"), default=str)
+            text = json.dumps(found, allow_nan=False, separators=(",", ":"), default=_moment)
         except ValueError:
-            text = json.dumps(_finite(found), separators=(",", ":"), default=str)
+            text = json.dumps(_finite(found), separators=(",", ":"), default=_moment)
         return Response(text, media_type="application/json", headers={"cache-control": "no-store"})
 
     return answer
@@ -193,6 +194,12 @@ def _policies(given: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
         b"cross-origin-opener-policy": b"same-origin",
     }
     return [(name, value) for name, value in wanted.items() if name not in named]
+
+
+def _moment(value: Any) -> str:
+    """Dates and times of a configuration; anything else that JSON has no word for is a mistake of ours."""
+    assert isinstance(value, date | time), type(value)
+    return value.isoformat()
 
 
 def _finite(value: Any) -> Any:

@@ -91,6 +91,7 @@ class Episodes:
 
     def page(self, query: Query, offset: int, limit: int) -> Page:
         """`limit` matching episodes from `offset` on, each as a row of the list."""
+        self._known(query.source)
         if query.text:
             found = list(_take(self._matches(query), offset + limit + 1))
             total = None if len(found) > offset + limit else len(found)
@@ -102,10 +103,7 @@ class Episodes:
 
     def locate(self, source: str, episode: str) -> tuple[Part, int]:
         """Where an episode is; `NotThere` names the run's sources and an id that exists."""
-        parts = self._parts.get(source)
-        if parts is None:
-            raise NotThere(f"the run has no episodes of {source!r}; it has {', '.join(self._parts)}")
-        for part in reversed(parts):
+        for part in reversed(self._known(source)):
             row = pc.index(self._index[part]["episode"], episode).as_py()
             if row >= 0:
                 return part, row
@@ -152,6 +150,11 @@ class Episodes:
             return found | {"question": "", "turns": [], "problem": str(error)}
         question = record["graded"]["episode"]["task"]["question"]
         return found | {"question": question, "turns": [_short(turn, record) for turn in turns_of(record)]}
+
+    def _known(self, source: str) -> list[Part]:
+        if source not in self._parts:
+            raise NotThere(f"the run has no episodes of {source!r}; it has {', '.join(self._parts)}")
+        return self._parts[source]
 
     def _read(self, part: Part, problems: list[str]) -> pa.Table:
         if part in self._index and self._index[part].num_rows:

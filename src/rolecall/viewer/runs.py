@@ -16,8 +16,8 @@ from rolecall.viewer.parts import NotThere, Unreadable, step_parts
 MAX_DEPTH = 3
 INSIDE_A_RUN = frozenset({"metrics", "episodes", "evaluations", "checkpoints", "tensorboard"})
 GONE_S, QUIET_S, ALIVE_S = 8.0, 90.0, 3600.0
-"""A run without a summary that wrote nothing for so long counts as stopped: its process is gone, nothing is known of its
-process, its process lives (an evaluation may take long)."""
+"""A run without a summary that wrote nothing for so long counts as stopped: its process is gone, nothing is known of
+its process, its process lives (an evaluation may take long)."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -146,7 +146,7 @@ class Service:
                     for step in chosen
                 ],
                 "total": len(steps),
-                "more": bool(chosen) and chosen[-1] != steps[-1],
+                "more": bool(chosen and chosen[-1] != steps[-1]),
             }
 
         return run.with_metrics(rows)

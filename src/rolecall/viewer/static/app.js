@@ -17,7 +17,7 @@ const POLL_MS = 1500;
 
 const main = document.getElementById("main");
 const top = document.getElementById("top");
-let now = null; // the page that is shown: {names, refresh, keys, stop}
+let now = null; // the page that is shown, and whose keys hold until the next one stands: {names, refresh, keys, up}
 let leaving = new AbortController();
 
 export function go(address, { replaced = false, top: toTop = true } = {}) {
@@ -29,14 +29,13 @@ async function show({ toTop = true } = {}) {
   leaving.abort();
   leaving = new AbortController();
   const { signal } = leaving;
-  now?.stop?.();
-  now = null;
   const names = params().getAll("run");
   const open = PAGES[location.pathname];
   document.title = "rolecall";
   try {
     if (!open) throw Object.assign(new Error(`there is no page ${location.pathname}`), { status: 404 });
-    const page = await open();
+    // How things stood before anything was read: what is written from here on makes the page look again.
+    const [page, before] = await Promise.all([open(), get("pulse", { run: names }, signal)]);
     if (location.pathname !== "/" && !names.length) {
       throw Object.assign(new Error("the address names no run (run=…)"), { status: 404 });
     }
@@ -47,11 +46,10 @@ async function show({ toTop = true } = {}) {
     const shown = await page.page({ main: body, run, names, signal, go });
     if (signal.aborted) return;
     replace(main, problems(run), body);
-    now = { names: run ? names : [], ...shown };
+    now = { names: run ? names : [], version: before.version, ...shown };
     document.title = [shown.title, run?.name, "rolecall"].filter(Boolean).join(" · ");
     shown.ready?.();
     if (toTop) scrollTo(0, 0);
-    version = null;
   } catch (error) {
     if (error.name !== "AbortError") failed(error);
   }
@@ -60,6 +58,7 @@ async function show({ toTop = true } = {}) {
 
 function failed(error) {
   const missing = error.status === 404;
+  now = { names: [], up: () => go("/") };
   document.title = missing ? "Not found · rolecall" : "Trouble · rolecall";
   if (!top.hasChildNodes()) header(null);
   const run = params().get("run");
@@ -125,8 +124,6 @@ export function turnTheme() {
 
 // -- staying live: ask whether something was written, and only then for what ------------------------------------------
 
-let version = null;
-
 async function poll() {
   const page = now;
   const live = document.getElementById("live");
@@ -135,8 +132,8 @@ async function poll() {
       const found = await get("pulse", { run: page.names }, leaving.signal);
       live?.classList.remove("lost");
       if (live) live.textContent = "live";
-      if (page === now && version !== null && found.version !== version) await refresh(page);
-      if (page === now) version = found.version;
+      if (page === now && found.version !== page.version) await refresh(page);
+      page.version = found.version;
     } catch (error) {
       if (error.name !== "AbortError" && live) {
         live.classList.add("lost");
