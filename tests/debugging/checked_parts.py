@@ -13,6 +13,7 @@ from rolecall.engines.base import Reply, Request
 from rolecall.engines.scripted import ScriptedEngine
 from rolecall.records import Claim, ClaimKind, GradedEpisode, Outcome, Reward, Task
 from rolecall.rewards import AgentSpecific
+from rolecall.rollout.samplers import IndependentEpisodes
 from rolecall.testing import any_reply
 from rolecall.workflows import Team, Workflow
 
@@ -86,6 +87,19 @@ class Generous:
             else replace(one, parts={**one.parts, "bonus": self.bonus}, total=one.total + self.bonus)
             for turn, one in given.items()
         }
+
+
+@dataclass(frozen=True, kw_only=True)
+class OddTokens:
+    """How many of a turn's token ids are odd: any two completions differ in it soon enough."""
+
+    def __call__(self, graded: GradedEpisode) -> dict[str, Reward]:
+        odd = {turn.id: float(sum(i % 2 for i in turn.completion.token_ids)) for turn in graded.episode.turns}
+        return {turn: Reward(parts={"odd": number}, total=number) for turn, number in odd.items()}
+
+
+def odd(n: int = 2) -> Algorithm:
+    return Algorithm(name="odd", reward=OddTokens(), sampler=IndependentEpisodes(n=n))
 
 
 @dataclass(frozen=True, kw_only=True)
