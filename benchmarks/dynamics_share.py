@@ -30,9 +30,9 @@ TEAM = {
 
 
 def run(repeats: int) -> dict[str, Figure]:
-    import dynamics
     from own_step import TINY, OwnStep
 
+    import dynamics
     from rolecall.dynamics.settings import DynamicsSettings
 
     with tempfile.TemporaryDirectory() as folder:
