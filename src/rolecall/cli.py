@@ -149,7 +149,8 @@ def _role_names(config: Any) -> tuple[str, ...]:
 def _interval(estimate: dict[str, float] | None) -> str:
     if not estimate:
         return "-"
-    return f"{estimate['mean']:.3f} [{estimate['low']:.3f}, {estimate['high']:.3f}]"
+    mean, low, high = (round(estimate[name], 3) + 0.0 for name in ("mean", "low", "high"))  # + 0.0: no "-0.000"
+    return f"{mean:.3f} [{low:.3f}, {high:.3f}]"
 
 
 def _print_summary(summary: dict[str, Any], folder: Path) -> None:
@@ -157,7 +158,7 @@ def _print_summary(summary: dict[str, Any], folder: Path) -> None:
     console = Console()
     before, after = summary["evaluation"]["before"], summary["evaluation"]["after"]
     table = Table(box=None, pad_edge=False)
-    for column in ("held-out tasks", "before", "after"):
+    for column in ("held-out tasks", "before", f"after (step {summary['best_step']})"):
         table.add_column(column)
     if "sampled" in before and "sampled" in after:
         for name, key in SUMMARY_ROWS:
@@ -180,7 +181,7 @@ def _print_summary(summary: dict[str, Any], folder: Path) -> None:
         highlight=False,
     )
     for name in ("summary.json", "report.html"):
-        console.print(f"{name}: {folder / name}", highlight=False, soft_wrap=True)
+        console.print(f"{name.partition('.')[0]}: {folder / name}", highlight=False, soft_wrap=True)
 
 
 def _print_evaluation(figures: dict[str, Any]) -> None:

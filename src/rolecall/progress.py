@@ -33,10 +33,27 @@ def make_progress(steps: int, roles: Sequence[str], console: Console | None = No
 
 
 def time_left(done: int, steps: int, elapsed_s: float) -> str:
-    """`3:07` until all steps are done at the pace so far; `-:--` before the first."""
+    """`3:07` until all steps are done at the pace so far; `-:--` before there is one."""
     if done <= 0:
         return "-:--"
     return clock(elapsed_s / done * max(0, steps - done))
+
+
+class Pace:
+    """The pace of the steps, from the end of the first: what came before it says nothing about the next."""
+
+    def __init__(self) -> None:
+        self.first: float | None = None
+        self.done = 0
+
+    def left(self, remaining: int) -> str:
+        """Call at the end of each step; the time until `remaining` more are done."""
+        now = time.monotonic()
+        if self.first is None:
+            self.first = now
+            return time_left(0, remaining, 0.0)
+        self.done += 1
+        return time_left(self.done, self.done + remaining, now - self.first)
 
 
 def clock(seconds: float) -> str:
@@ -51,7 +68,7 @@ class PlainLines:
 
     def __init__(self, steps: int, roles: Sequence[str]) -> None:
         self.steps, self.roles, self.heard = steps, roles, True
-        self.begun, self.done = time.monotonic(), 0
+        self.pace = Pace()
 
     def note(self, text: str) -> None:
         """Print a line; a reader who went away (`| head`) is no reason to end a run."""
@@ -63,9 +80,11 @@ class PlainLines:
                 sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - stays open for whoever prints later
 
     def step(self, step: int, metrics: Mapping[str, float]) -> None:
-        self.done += 1
-        left = time_left(self.done, self.done + self.steps - step, time.monotonic() - self.begun)
-        parts = [f"step {step}/{self.steps}", f"left {left}", f"team {metrics.get('reward/team', float('nan')):.3f}"]
+        parts = [
+            f"step {step}/{self.steps}",
+            f"left {self.pace.left(self.steps - step)}",
+            f"team {metrics.get('reward/team', float('nan')):.3f}",
+        ]
         for role in self.roles:
             reward = metrics.get(f"reward/{role}/total")
             mass = metrics.get(f"dynamics/{role}/mass_share")
@@ -86,7 +105,7 @@ class LivePanel:
 
     def __init__(self, steps: int, roles: Sequence[str], console: Console) -> None:
         self.steps, self.roles, self.console = steps, roles, console
-        self.begun, self.done = time.monotonic(), 0
+        self.begun, self.pace = time.monotonic(), Pace()
         self.validation: float | None = None
         self.live = Live(Text("starting"), console=console, refresh_per_second=4, transient=False)
         self.live.start()
@@ -95,12 +114,11 @@ class LivePanel:
         self.live.console.print(text, highlight=False)
 
     def step(self, step: int, metrics: Mapping[str, float]) -> None:
-        self.done += 1
         elapsed = time.monotonic() - self.begun
         self.validation = metrics.get("validation/team", self.validation)
         head = Text(f"step {step}/{self.steps}  ")
         head.append(bar(step / max(1, self.steps)), style="green")
-        head.append(f"  {clock(elapsed)} gone, {time_left(self.done, self.done + self.steps - step, elapsed)} left")
+        head.append(f"  {clock(elapsed)} gone, {self.pace.left(self.steps - step)} left")
         team = f"team {metrics.get('reward/team', float('nan')):.3f}"
         if self.validation is not None:
             team += f"   validation {self.validation:.3f}"

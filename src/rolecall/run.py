@@ -35,6 +35,7 @@ from rolecall.rollout.transcript import Transcript
 from rolecall.run_episodes import episode_rows, evaluation_plans, make_collector
 from rolecall.run_folder import RunFolder, environment_changes
 from rolecall.run_state import Checkpoints, Totals
+from rolecall.tasks.base import TaskSplits
 from rolecall.tasks.stream import TaskStream
 from rolecall.trackers import Trackers, open_trackers
 
@@ -42,13 +43,13 @@ from rolecall.trackers import Trackers, open_trackers
 class Run:
     """Everything that a training or evaluation needs, and its state; `close` it."""
 
-    def __init__(self, plan: Plan, folder: RunFolder, progress: Progress) -> None:
+    def __init__(self, plan: Plan, folder: RunFolder, progress: Progress, splits: TaskSplits | None = None) -> None:
         self._begun = time.monotonic()
         quiet_transformers()
         config = plan.config
         seed_random(config.seed)
         self.plan, self.config, self.folder, self.progress = plan, config, folder, progress
-        self.splits = make_tasks(config)
+        self.splits = splits or make_tasks(config)
         self.stream = TaskStream(self.splits.train, seed=config.seed)
         self.renderers = make_renderers(plan)
         self.policies = build_policies(plan.table.specs, plan.learners, losses(plan), seed=config.seed)

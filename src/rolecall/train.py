@@ -6,7 +6,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from rolecall.assemble import make_plan
+from rolecall.assemble import make_plan, make_tasks
 from rolecall.config import RunConfig
 from rolecall.errors import ConfigError, RolecallError, boundary
 from rolecall.progress import Progress
@@ -24,12 +24,13 @@ def train(
     plan = make_plan(config)
     if config.steps and not plan.learners:
         raise ConfigError("every policy is frozen, so nothing would be trained; make one a model or an adapter")
+    splits = make_tasks(config)  # before the folder is made: tasks that cannot be had leave nothing behind
     folder = RunFolder.reopen(path) if resume else RunFolder.create(path, config, overwrite=overwrite)
     with closing(folder):
         if resume and (done := finished_summary(plan, folder)) is not None:
             progress.note("the run is finished: nothing was left to do")
             return done
-        summary = _train(Run(plan, folder, progress), resume=resume)
+        summary = _train(Run(plan, folder, progress, splits), resume=resume)
         make_report(path, progress)
         return summary
 

@@ -103,7 +103,8 @@ def parity(run: RunData) -> Iterator[Finding]:
         return
     worst = max(values)
     text = f"log-probabilities of engine and learner differ by at most {plain(worst)}"
-    bound = 1e-3 if mapping(run.config.get("model")).get("dtype", "float32") == "float32" else 0.1
+    dtypes = {run.policy_config(policy).get("dtype", "float32") for policy in run.policies}
+    bound = 1e-3 if dtypes <= {"float32"} else 0.1
     if worst > bound:
         yield Finding(
             level="bad",

@@ -28,7 +28,7 @@ def header(run: RunData) -> str:
         ("workflow", mapping(config.get("workflow")).get("name")),
         ("algorithm", mapping(config.get("algorithm")).get("name")),
         ("policies", listed([f"{policy}" for policy in run.policies]) or config.get("sharing")),
-        ("model", mapping(config.get("model")).get("model")),
+        ("model", listed(list(run.models)) or mapping(config.get("model")).get("model")),
         ("seed", config.get("seed")),
         ("steps", f"{steps[-1]} of {config.get('steps', '?')}" if steps else f"0 of {config.get('steps', '?')}"),
         ("time", duration(run.summary.get("wall_s")) if run.finished else None),

@@ -84,7 +84,22 @@ class RunData:
     def trained_roles(self) -> tuple[str, ...]:
         """The roles whose turns enter the loss, as far as the configuration says so."""
         named = self.config.get("train_roles")
-        return tuple(role for role in self.roles if not isinstance(named, list) or role in named)
+        return tuple(
+            role
+            for role, policy in self.roles.items()
+            if (not isinstance(named, list) or role in named) and self.policy_config(policy).get("kind") != "frozen"
+        )
+
+    def policy_config(self, policy: str) -> Mapping[str, Any]:
+        """The table of one policy: its own row, or the common [model]."""
+        own = mapping(self.config.get("policies")).get(policy)
+        return mapping(own if own is not None else self.config.get("model"))
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """The models of all policies, each once."""
+        named = [str(self.policy_config(policy).get("model", "")) for policy in self.policies]
+        return tuple(dict.fromkeys(name for name in named if name))
 
     def alone(self, role: str) -> bool:
         """Whether the role has a policy of its own, so that its share of the policy's gradient says nothing."""
