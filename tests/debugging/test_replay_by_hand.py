@@ -11,7 +11,10 @@ from typing import ClassVar
 
 import pyarrow.parquet as pq
 import pytest
+import typer
+from typer.testing import CliRunner
 
+from rolecall import commands_debug
 from rolecall.debugging.episodes import find_episode
 from rolecall.debugging.replay import ask_editor, find_key, replay_as_recorded, replay_edited
 from rolecall.engines.scripted import ScriptedEngine
@@ -224,3 +227,26 @@ def test_a_turn_replayed_after_an_edit_is_about_a_turn_of_its_own_episode():
 
 def stored(run: Path, episode: str):
     return find_episode(RunFolder.open(run), episode).graded
+
+
+def command(*arguments: object, **options):
+    app = typer.Typer()
+    commands_debug.register(app)
+    return CliRunner().invoke(app, ["replay", *map(str, arguments)], **options)
+
+
+def test_the_command_takes_the_reply_from_its_input_and_says_what_does_not_go_together(small_run):
+    episode = training_ids(small_run)[0]
+    done = command(small_run, episode, "--edit", "verifier:0", "--file", "-", input="Verdict: correct\n")
+    assert done.exit_code == 0, done.output
+    assert "verdict 'correct'" in done.output
+    assert command(small_run, episode).exit_code == 0
+    for arguments, words in [
+        (["--text", "x"], "say which one with --edit"),
+        (["--edit", "verifier:0", "--text", "x", "--file", "y"], "keep one of them"),
+        (["--edit", "verifier:0", "--file", "/no/such/file"], "cannot be read"),
+        (["--edit", "verifier:0", "--text", "x", "--checkpoint", "best2"], "wanted best, last, base or a step"),
+    ]:
+        failed = command(small_run, episode, *arguments)
+        assert isinstance(failed.exception, UsageError)
+        assert words in str(failed.exception)
