@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -58,11 +58,25 @@ def wait_until(true: Callable[[], object], seconds: float, what: str) -> None:
         time.sleep(0.05)
 
 
+@pytest.fixture(autouse=True)
+def nothing_left() -> Iterator[None]:
+    """A test that fails leaves no run behind."""
+    yield
+    for process in STARTED:
+        if process.poll() is None:
+            process.kill()
+            process.communicate()
+
+
+STARTED: list[subprocess.Popen[str]] = []
+
+
 def started(recipe: Path, path: Path) -> tuple[subprocess.Popen[str], set[int]]:
     """A run in its second step or later, and its workers."""
     process = start(path, recipe)
+    STARTED.append(process)
     wait_until(
-        lambda: process.poll() is not None or len(list(path.glob("metrics/*.parquet"))) >= 2, 120, "no step was done"
+        lambda: process.poll() is not None or len(list(path.glob("metrics/*.parquet"))) >= 2, 240, "no step was done"
     )
     assert process.poll() is None, process.communicate()
     workers = descendants(process.pid)
@@ -71,6 +85,7 @@ def started(recipe: Path, path: Path) -> tuple[subprocess.Popen[str], set[int]]:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["sigterm", "ctrl-c"])
 def test_a_signal_ends_a_run_cleanly_and_it_resumes(number: int, recipe: Recipe, tmp_path: Path) -> None:
     path = tmp_path / "r"
@@ -79,7 +94,7 @@ def test_a_signal_ends_a_run_cleanly_and_it_resumes(number: int, recipe: Recipe,
         os.killpg(process.pid, number)  # as a terminal does: everything in the foreground gets it
     else:
         os.kill(process.pid, number)
-    output, _ = process.communicate(timeout=60)
+    output, _ = process.communicate(timeout=120)
     assert process.returncode == 130, output
     assert f"interrupted; go on with: rolecall train --resume --run {path}" in output
     assert "Traceback" not in output
@@ -93,6 +108,7 @@ def test_a_signal_ends_a_run_cleanly_and_it_resumes(number: int, recipe: Recipe,
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 def test_no_worker_and_no_weights_outlive_a_run_that_was_killed(recipe: Recipe, tmp_path: Path) -> None:
     root = Path(weights_root() or "/tmp")
     before = set(root.glob(f"{PREFIX}*"))
@@ -100,7 +116,7 @@ def test_no_worker_and_no_weights_outlive_a_run_that_was_killed(recipe: Recipe, 
     mine = set(root.glob(f"{PREFIX}*")) - before
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
-    wait_until(lambda: not alive(workers), 10, "workers outlived the run")
+    wait_until(lambda: not alive(workers), 60, "workers outlived the run")
     sweep(root)  # what the next engine does
     assert not [folder for folder in mine if folder.exists()]
 
