@@ -52,7 +52,8 @@ lint: $(VENV)/.dev
 	$(PY) -m mypy
 
 unit: $(VENV)/.dev
-	$(PY) -m pytest
+	$(PY) -m pytest --ignore=tests/runs
+	$(PY) -m pytest tests/runs  # runs are compared bit for bit with fresh processes: in a process of their own
 
 kills: $(VENV)/.dev
 	ROLECALL_KILLS=$(KILLS) $(PY) -m pytest tests/runs/test_killed_runs.py -k random_moments -v
