@@ -29,6 +29,8 @@ def train(
     with closing(folder):
         if resume and (done := finished_summary(plan, folder)) is not None:
             progress.note("the run is finished: nothing was left to do")
+            if not (path / "report.html").is_file():
+                make_report(path, progress)
             return done
         summary = _train(Run(plan, folder, progress, splits), resume=resume)
         make_report(path, progress)
