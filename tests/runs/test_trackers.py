@@ -110,7 +110,7 @@ def test_weights_and_biases_goes_on_under_its_id_with_the_same_keys_and_no_step_
     assert (second.settings["mode"], second.settings["project"]) == ("offline", "sums")
     assert [step for step, _ in first.points + second.points] == [1, 2, 3, 4]
     rows = RunFolder.open(tmp_path / "r").read_metrics()
-    assert {step: keys for step, keys in first.points + second.points} == {
+    assert dict(first.points + second.points) == {
         step: {key for at, key, _ in rows if at == step} for step in (1, 2, 3, 4)
     }
     assert first.finished
