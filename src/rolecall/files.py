@@ -17,6 +17,7 @@ POINTS = (
     "inflight",
     "episodes",
     "metrics",
+    "alarms",
     "compact",
     "compact/delete",
     "forget",

@@ -194,6 +194,7 @@ class Run:
         self.metrics |= {f"time/{name}_s": seconds for name, seconds in self.times.items()}
         for alarm in self.monitor.alarms(self.step, self.metrics):
             self.progress.note(f"step {self.step}: {alarm.text}")
+        self.folder.write_alarms(alarm.to_dict() for alarm in self.monitor.board.log)
         self.metrics |= self.monitor.alarm_metrics()
         self.folder.write_metrics(self.step, self.metrics)
         self.trackers.log(self.step, self.metrics)

@@ -42,6 +42,7 @@ COMPACT_AT = 64
 ENDS = ("summary.json", "evaluation_after.json", "evaluations/after.parquet", "report.html")
 """What the end of a run writes: it goes when the run goes on."""
 LOCK = ".lock"
+ALARMS = "alarms.json"
 PACKAGES = ("rolecall", "torch", "transformers", "tokenizers", "peft", "numpy", "reasoning-gym", "math-verify")
 
 
@@ -202,6 +203,12 @@ class RunFolder:
         table = pa.Table.from_pylist([dict(r) for r in rows], schema=EPISODE_SCHEMA)
         self._write_parquet(f"evaluations/{name}.parquet", "evaluation/episodes", table)
 
+    def write_alarms(self, alarms: Iterable[Mapping[str, Any]]) -> None:
+        """Every alarm raised so far (`Alarm.to_dict`), in `alarms.json`, oldest first."""
+        found = {"alarms": list(alarms)}
+        if not (self.path / ALARMS).is_file() or self.read_json(ALARMS) != found:
+            self.write_json(ALARMS, found, "alarms")
+
     def read_metrics(self) -> list[tuple[int, str, float]]:
         """All metric rows in order of step."""
         tables = [pq.read_table(path) for path in self._parts("metrics")]
@@ -209,7 +216,7 @@ class RunFolder:
         return sorted(rows, key=lambda row: row[0])
 
     def forget_after(self, step: int) -> None:
-        """Remove metrics and episodes past `step`: the steps that a resumed run does again."""
+        """Remove metrics, episodes and alarms past `step`: the steps that a resumed run does again."""
         for kind in ("metrics", "episodes"):
             parts = self._parts(kind)
             self._remove_but(kind, parts)
@@ -220,6 +227,8 @@ class RunFolder:
                     self._write_parquet(f"{kind}/{first:08d}-{step:08d}.parquet", "forget", kept)
                 if last > step:
                     path.unlink()
+        if (self.path / ALARMS).is_file():
+            self.write_alarms(alarm for alarm in self.read_json(ALARMS)["alarms"] if alarm["step"] <= step)
 
     def forget_ends(self) -> None:
         """Remove what the end of a run has written: the run goes on."""

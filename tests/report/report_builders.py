@@ -134,6 +134,7 @@ def make_run(
     config: Mapping[str, Any] | None = None,
     episodes: list[dict[str, Any]] | None = None,
     evaluations: Mapping[str, list[dict[str, Any]]] | None = None,
+    alarms: list[Any] | None = None,
 ) -> Path:
     """A run folder; `after=None` leaves it unfinished."""
     path.mkdir(parents=True)
@@ -141,6 +142,8 @@ def make_run(
     (path / "config.toml").write_text(tomli_w.dumps({**settings, **(config or {})}))
     (path / "environment.json").write_text(json.dumps({"python": "3.11", "packages": {"torch": "2.13"}}))
     write_metrics(path, usual_metrics(roles=roles) if metrics is None else metrics)
+    if alarms is not None:
+        (path / "alarms.json").write_text(json.dumps({"alarms": alarms}))
     if before is not None:
         (path / "evaluation_before.json").write_text(json.dumps(evaluation(before, roles=roles)))
     if after is not None:

@@ -117,10 +117,20 @@ def test_entropy_that_collapsed(tmp_path):
     )
 
 
-def test_alarms_of_the_run_are_repeated_with_the_steps_in_which_they_stood(tmp_path):
-    warned(
-        tmp_path, "First in step 3, in 2 steps, last in step 4", "look", {"alarms/clip_high": {2: 0.0, 3: 1.0, 4: 1.0}}
-    )
+ALARM = {"key": "clip_high", "subject": "solver", "step": 3, "seen": "40 % clipped", "usual": "few", "move": "lower lr"}
+
+
+@pytest.mark.parametrize(("last", "ends"), [(4, "stood last in step 4"), (8, "still stands")])
+def test_alarms_of_the_run_are_repeated_in_its_own_words(tmp_path, last, ends):
+    words = "clip_high, solver: 40 % clipped (usual: few). lower lr"
+    alarms = [ALARM | {"text": words}]
+    stood = {"alarms/clip_high": {2: 0.0, **dict.fromkeys(range(3, last + 1), 1.0)}}
+    expected = f"Alarm in step 3: clip high. {words} (clip_high {ends}.)"
+    warned(tmp_path, expected, "look", stood, alarms=alarms)
+
+
+def test_an_alarm_that_cannot_be_read_is_named(tmp_path):
+    warned(tmp_path, "alarms.json holds", "look", alarms=["of another version"])
 
 
 def test_steps_without_metrics_are_counted(tmp_path):

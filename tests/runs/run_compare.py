@@ -33,6 +33,7 @@ def differences(one: Path, other: Path) -> list[str]:
         ("evaluation episodes", lambda path: rows(path, "evaluations")),
         ("evaluation_before.json", lambda path: json.loads((path / "evaluation_before.json").read_text())),
         ("evaluation_after.json", lambda path: json.loads((path / "evaluation_after.json").read_text())),
+        ("alarms.json", lambda path: json.loads((path / "alarms.json").read_text())),
         ("summary.json", lambda path: without_times(json.loads((path / "summary.json").read_text()))),
         ("points in TensorBoard", points),
         ("best checkpoint", lambda path: best(path / "checkpoints") and best(path / "checkpoints").name),

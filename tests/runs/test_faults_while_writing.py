@@ -23,7 +23,7 @@ from rolecall.progress import PlainLines
 from rolecall.train import train
 
 # In which passing of a point to stop; by default the second, so that a checkpoint stands before most of them.
-FIRST = ("config", "environment", "tensorboard", "compact", "checkpoint/best", "summary")
+FIRST = ("config", "environment", "tensorboard", "compact", "checkpoint/best", "alarms", "summary")
 NEEDS_OTHER_RUNS = ("forget", "inflight", "trackers")
 """Points that a plain deterministic run does not pass; tested below, in test_inflight.py and in test_trackers.py."""
 

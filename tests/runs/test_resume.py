@@ -6,6 +6,7 @@ foreign or mixed checkpoint is refused with the reason and nothing is lost; two 
 
 from __future__ import annotations
 
+import html
 import json
 import random
 import shutil
@@ -78,6 +79,23 @@ def test_a_run_killed_before_its_report_gets_it_on_resume(small: Small, tmp_path
     (tmp_path / "r" / "report.html").unlink()
     run(small(steps=1), tmp_path / "r", resume=True)
     assert (tmp_path / "r" / "report.html").is_file()
+
+
+def test_the_alarms_of_a_run_are_kept_as_printed_and_those_past_a_checkpoint_are_replaced(
+    small: Small, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = small(dynamics={"alarms": {"mismatch": 1e-12, "norm_jump": 1.001}}, steps=5)
+    run(config, tmp_path / "r")
+    printed = [line for line in capsys.readouterr().out.splitlines() if "(usual: " in line]
+    kept = json.loads((tmp_path / "r" / "alarms.json").read_text())["alarms"]
+    assert [f"step {alarm['step']}: {alarm['text']}" for alarm in kept] == printed
+    assert {"key", "subject", "step", "seen", "usual", "move", "text"} == kept[0].keys()
+    assert [(alarm["key"], alarm["step"]) for alarm in kept[:1]] == [("mismatch", 1)]
+    assert max(alarm["step"] for alarm in kept) > 1
+    page = html.unescape((tmp_path / "r" / "report.html").read_text())
+    assert all(alarm["text"] in page and f"Alarm in step {alarm['step']}: " in page for alarm in kept)
+    RunFolder.open(tmp_path / "r").forget_after(1)
+    assert json.loads((tmp_path / "r" / "alarms.json").read_text())["alarms"] == [a for a in kept if a["step"] <= 1]
 
 
 def test_a_run_killed_before_its_summary_uses_the_test_set_no_second_time(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import threading
@@ -270,6 +271,17 @@ def test_metrics_are_filtered_by_words(home, open_page):
     until(page, "document.querySelectorAll('.chart').length === 1")
     assert text(page, ".chart figcaption") == "dynamics · grad_norm"
     assert "keys=verifier+grad" in page.url
+
+
+def test_alarms_stand_above_the_curves_in_the_words_of_the_run(tmp_path, served, open_page):
+    run = make_run(tmp_path / "loud", steps=3)
+    words = "clip_high, solver: 40% clipped (usual: <b>few</b>). lower lr"
+    alarm = {"key": "clip_high", "subject": "solver", "step": 2, "seen": "", "usual": "", "move": "", "text": words}
+    (run / "alarms.json").write_text(json.dumps({"alarms": [alarm]}))
+    page = open_page(f"{served(tmp_path)}/curves?run=loud")
+    assert text(page, ".alarms li") == f"step 2: {words} (clip_high still stands.)"
+    page.click(".alarms a:has-text('step 2')")
+    page.wait_for_selector("h1:has-text('Step 2')")
 
 
 def test_new_steps_appear_without_a_reload(tmp_path, served, open_page):

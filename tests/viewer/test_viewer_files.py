@@ -112,17 +112,23 @@ def test_a_value_that_is_not_finite_is_a_gap_and_not_a_number():
     assert thinned((np.arange(3), np.array([1.0, np.nan, np.inf])), 600) == ([0, 1, 2], [1.0, None, None])
 
 
-def test_alarms_say_when_they_began_and_whether_they_still_stand(tmp_path):
+def test_alarms_have_the_words_of_the_run_and_say_whether_their_kind_still_stands(tmp_path):
     rows = [{"step": step, "key": "alarms/active", "value": float(step >= 2)} for step in (1, 2, 3)]
-    rows += [{"step": 2, "key": "alarms/zero_spread", "value": 1.0}]
-    rows += [{"step": step, "key": "alarms/verifier_agrees", "value": 2.0} for step in (2, 3)]
+    rows += [{"step": 2, "key": "alarms/clip_high", "value": 1.0}]
+    rows += [{"step": step, "key": "alarms/always_agrees", "value": 2.0} for step in (2, 3)]
     write(tmp_path / "00000001-00000003.parquet", rows, METRICS)
     metrics = Metrics(tmp_path)
     metrics.refresh()
-    assert alarms(metrics) == [
-        {"name": "verifier_agrees", "first": 2, "last": 3, "num_steps": 2, "stands": True},
-        {"name": "zero_spread", "first": 2, "last": 2, "num_steps": 1, "stands": False},
+    raised = [
+        {"key": key, "subject": who, "step": 2, "seen": "a", "usual": "b", "move": "c", "text": f"{key}, {who}: words"}
+        for key, who in (("clip_high", "solver"), ("always_agrees", "verifier"))
     ]
+    shown = [{name: one[name] for name in ("key", "subject", "step", "text")} for one in raised]
+    assert alarms([*raised, {"of": "another version"}], metrics) == [
+        shown[1] | {"last": 3, "stands": True},
+        shown[0] | {"last": 2, "stands": False},
+    ]
+    assert alarms(None, metrics) == []
 
 
 def test_roles_come_in_the_workflows_order_from_the_summary_else_from_what_is_measured():

@@ -36,7 +36,12 @@ class Alarm:
         return f"{self.key}, {self.subject}: {self.seen} (usual: {self.usual}). {self.move}"
 
     def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
+        """Plain JSON, with the words as the run prints them under `text`."""
+        return asdict(self) | {"text": self.text}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Alarm:
+        return cls(**{name: value for name, value in data.items() if name != "text"})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -147,7 +152,7 @@ class AlarmBoard:
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        self.log = [Alarm(**alarm) for alarm in state["log"]]
+        self.log = [Alarm.from_dict(alarm) for alarm in state["log"]]
         self._streaks = {(key, who): _Streak(off, well, raised) for key, who, off, well, raised in state["streaks"]}
         self._past = {key: list(values) for key, values in state["past"].items()}
         self._peak = dict(state["peak"])

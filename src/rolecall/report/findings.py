@@ -182,15 +182,13 @@ def entropy(run: RunData) -> Iterator[Finding]:
 
 
 def alarms(run: RunData) -> Iterator[Finding]:
-    """Alarms that the dynamics raised while the run went on."""
-    for key, series in run.metrics.items():
-        raised = [s for s, value in zip(series.steps, series.values, strict=True) if value > 0]
-        name = key.removeprefix("alarms/")
-        if name in (key, "active") or not raised:
-            continue
-        stands = "it still stands" if raised[-1] == run.steps[-1] else f"last in step {raised[-1]}"
-        text = f"First in step {raised[0]}, in {len(raised)} steps, {stands}."
-        yield Finding(level="look", title=f"Alarm during the run: {words(name)}", text=text)
+    """Alarms that the dynamics raised while the run went on, in the words that the run printed."""
+    for alarm in run.alarms:
+        series = run.series(f"alarms/{alarm['key']}")
+        stood = [step for step, value in zip(series.steps, series.values, strict=True) if value > 0]
+        ends = f"stood last in step {stood[-1]}" if stood and stood[-1] < run.steps[-1] else "still stands"
+        title = f"Alarm in step {alarm['step']}: {words(str(alarm['key']))}"
+        yield Finding(level="look", title=title, text=f"{alarm['text']} ({alarm['key']} {ends}.)")
 
 
 def files(run: RunData) -> Iterator[Finding]:

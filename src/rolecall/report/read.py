@@ -54,7 +54,8 @@ class Series:
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunData:
     """A run folder, read. `problems` says in words what could not be read; `before` and `after` are None until the
-    test set was run. `finished` is whether the folder has its summary."""
+    test set was run. `alarms`: those that the run raised, in its own words. `finished` is whether the folder has its
+    summary."""
 
     path: Path
     label: str
@@ -65,6 +66,7 @@ class RunData:
     after: Mapping[str, Any] | None
     metrics: Mapping[str, Series]
     roles: Mapping[str, str]
+    alarms: tuple[Mapping[str, Any], ...] = ()
     num_not_finite: int = 0
     problems: tuple[str, ...] = field(default=())
 
@@ -150,6 +152,7 @@ def read_run(path: Path) -> RunData:
         after=after,
         metrics=metrics,
         roles=_roles(path, summary or {}, before, problems),
+        alarms=tuple(_alarms(path, problems)),
         num_not_finite=num_not_finite,
         problems=tuple(dict.fromkeys(problems)),
     )
@@ -168,6 +171,16 @@ def _json(path: Path, name: str, problems: list[str]) -> dict[str, Any] | None:
         problems.append(f"{name} holds no JSON object and is left out")
         return None
     return found
+
+
+def _alarms(path: Path, problems: list[str]) -> Iterator[Mapping[str, Any]]:
+    """The alarms of `alarms.json`, oldest first; one that is none (another version wrote it) is named and left out."""
+    listed = (_json(path, "alarms.json", problems) or {}).get("alarms", [])
+    for alarm in listed if isinstance(listed, list) else []:
+        if isinstance(mapping(alarm).get("step"), int) and all(name in alarm for name in ("key", "text")):
+            yield alarm
+        else:
+            problems.append(f"alarms.json holds {str(alarm)[:80]!r}, which is no alarm and is left out")
 
 
 def parts(folder: Path) -> list[Path]:

@@ -111,19 +111,23 @@ def finite(value: Any) -> float | None:
     return float(value) if value is not None and math.isfinite(value) else None
 
 
-def alarms(metrics: Metrics) -> list[dict[str, Any]]:
-    """The alarms that stood in some step, from `alarms/<name>`: on how many subjects; those that still stand first."""
+def alarms(raised: object, metrics: Metrics) -> list[dict[str, Any]]:
+    """The alarms of `alarms.json` in the words that the run printed; those whose kind still stands first, each with the
+    last step in which it stood."""
     found = []
-    for key in metrics.names():
-        name = key.removeprefix("alarms/")
-        steps, values = metrics.series(key) if name not in (key, "active") else (np.empty(0), np.empty(0))
-        raised = steps[values > 0]
-        if len(raised):
-            last, now = int(raised[-1]), int(metrics.series("alarms/active")[0][-1:].max(initial=int(steps[-1])))
-            found.append(
-                {"name": name, "first": int(raised[0]), "last": last, "num_steps": len(raised), "stands": last == now}
-            )
-    return sorted(found, key=lambda alarm: (not alarm["stands"], alarm["first"]))
+    active, _ = metrics.series("alarms/active")
+    for alarm in raised if isinstance(raised, list) else []:
+        if not isinstance(alarm, dict) or not {"key", "subject", "step", "text"} <= alarm.keys():
+            continue  # another version wrote it
+        steps, values = metrics.series(f"alarms/{alarm['key']}")
+        last = int(steps[values > 0].max(initial=alarm["step"]))
+        now = int(active.max(initial=last))
+        found.append(
+            {name: alarm[name] for name in ("key", "subject", "step", "text")}
+            | {"last": last}
+            | {"stands": last == now}
+        )
+    return sorted(found, key=lambda alarm: (not alarm["stands"], alarm["step"]))
 
 
 def role_names(keys: Sequence[str], config: Mapping[str, Any], summary: Mapping[str, Any]) -> list[str]:

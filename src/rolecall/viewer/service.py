@@ -103,7 +103,7 @@ class Service:
             "environment": run.path.json("environment.json"),
             "summary": summary,
             "keys": keys,
-            "alarms": run.with_metrics(lambda: alarms(run.metrics)),
+            "alarms": run.with_metrics(lambda: alarms(run.path.json("alarms.json").get("alarms"), run.metrics)),
             "roles": role_names(keys, config, summary),
             "policies": policy_names(keys),
             "sources": sources,

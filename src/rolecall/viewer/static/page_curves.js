@@ -37,8 +37,8 @@ export async function page({ main, run, names, signal, go }) {
 function alarms(run) {
   if (!run.alarms.length) return null;
   return h("ul", { class: "alarms", "aria-label": "Alarms" }, run.alarms.map((one) => h("li", { class: one.stands ? "stands" : "" },
-    h("b", {}, one.name.replaceAll(/[_/]/g, " ")), ` first in `, h("a", { href: link("/steps", { run: run.name, step: one.first }) }, `step ${one.first}`),
-    `, in ${plural(one.num_steps, "step")}, `, one.stands ? "it still stands" : ["last in ", h("a", { href: link("/steps", { run: run.name, step: one.last }) }, `step ${one.last}`)])));
+    h("b", {}, h("a", { href: link("/steps", { run: run.name, step: one.step }) }, `step ${one.step}`), ": "), one.text, " ",
+    one.stands ? `(${one.key} still stands.)` : [`(${one.key} stood last in `, h("a", { href: link("/steps", { run: run.name, step: one.last }) }, `step ${one.last}`), ".)"])));
 }
 
 const keysOf = ({ runs }) => [...new Set(runs.flatMap((run) => run.keys))];
