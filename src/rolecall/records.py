@@ -106,9 +106,25 @@ class Stop(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class EndpointReply:
+    """What an endpoint returned: text, and its own counts of tokens (None: it did not say). `text` is what other roles
+    may see, None when the reasoning before it did not end.
+
+    >>> EndpointReply(text="7", reasoning="3 and 4", num_tokens=12, num_prompt_tokens=30).text
+    '7'
+    """
+
+    text: str | None
+    reasoning: str = ""
+    num_tokens: int | None = None
+    num_prompt_tokens: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Completion:
     """What an engine sampled: one log-probability (natural log, under the sampling distribution after temperature and
-    truncation) and one policy version per token; the end token is included when it was sampled.
+    truncation) and one policy version per token; the end token is included when it was sampled. What an endpoint wrote
+    has no tokens here, and is never trained: `endpoint` holds its text.
 
     >>> Completion(token_ids=(7, 2), logprobs=(-0.1, -0.2), versions=(3, 3), stop=Stop.EOS).version
     3
@@ -118,6 +134,7 @@ class Completion:
     logprobs: tuple[float, ...]
     versions: tuple[int, ...]
     stop: Stop
+    endpoint: EndpointReply | None = None
 
     def __post_init__(self) -> None:
         if not len(self.token_ids) == len(self.logprobs) == len(self.versions):
@@ -130,6 +147,11 @@ class Completion:
     def version(self) -> int:
         """The oldest version in the completion: what staleness is measured from."""
         return min(self.versions) if self.versions else 0
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens generated; of an endpoint, as many as it says (0 when it does not)."""
+        return len(self.token_ids) if self.endpoint is None else self.endpoint.num_tokens or 0
 
 
 class ClaimKind(StrEnum):
@@ -231,6 +253,9 @@ class Failure:
 class Episode:
     """One run of a workflow on one task. `index` tells the episodes of one task in one step apart; `attempt` counts
     retries after failures. `turns` are in the order in which their calls were made.
+
+    With agentic groups an episode is one candidate: its turn, after the `context` of the turns on its path, which are
+    counted and trained as candidates of their own.
     """
 
     id: str
@@ -242,12 +267,18 @@ class Episode:
     failure: Failure | None = None
     attempt: int = 0
     step: int = 0
+    context: tuple[Turn, ...] = ()
+
+    @property
+    def path(self) -> tuple[Turn, ...]:
+        """All turns that led to the outcome: the context, and the turns that this episode is counted by."""
+        return (*self.context, *self.turns)
 
     def turn(self, turn_id: str) -> Turn:
-        for turn in self.turns:
+        for turn in self.path:
             if turn.id == turn_id:
                 return turn
-        raise KeyError(f"episode {self.id} has no turn {turn_id!r}; it has {[t.id for t in self.turns]}")
+        raise KeyError(f"episode {self.id} has no turn {turn_id!r}; it has {[t.id for t in self.path]}")
 
     @property
     def answer(self) -> str | None:

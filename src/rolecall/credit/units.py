@@ -21,9 +21,10 @@ PEERS: Mapping[str, str] = {
     "task_role_turn": "the n-th calls of one role on a task",
     "task_role_truth": "as task_role, and verdicts only with those about answers that are alike right or wrong",
     "prompt": "turns of one role on a task with byte-identical prompt ids",
+    "drawn": "candidates drawn together for one call (agentic groups); a mixed prompt among them is an error",
     "role": "all units of a role, over all tasks",
 }
-TURN_PEERS = frozenset({"task_role_turn", "task_role_truth", "prompt"})
+TURN_PEERS = frozenset({"task_role_turn", "task_role_truth", "prompt", "drawn"})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -35,8 +36,8 @@ class Grouping:
     turns: their mean, the last, or their sum; of a broadcast reward mean and last are the reward itself.
 
     Two units are peers only when they are of one task (same id, question and answer), except under `role`. Units that
-    all come from one episode are not peers, whatever their key says, except under `prompt`: there two samples of one
-    prompt are comparable wherever they were drawn.
+    all come from one episode are not peers, whatever their key says, except under `prompt` and `drawn`: there two
+    samples of one prompt are comparable wherever they were drawn.
     """
 
     unit: str = "turn"
@@ -68,7 +69,7 @@ class Grouping:
     @property
     def within_episode(self) -> bool:
         """Whether units of a single episode may be compared with each other."""
-        return self.peers == "prompt"
+        return self.peers in ("prompt", "drawn")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -98,6 +99,8 @@ def build_units(scored: Sequence[Scored], grouping: Grouping) -> Units:
     """Put the turns that have a reward into units, in an order that does not depend on the order of the episodes."""
     scored = sorted(scored, key=lambda s: s.episode.id)
     _check_ids(scored, grouping)
+    if grouping.peers == "drawn":
+        _check_drawn(scored)
     if grouping.peers != "role":
         _check_tasks(scored)
     bundles: dict[str, list[tuple[Scored, Turn]]] = {}
@@ -216,6 +219,7 @@ _PEER_PARTS: Mapping[str, Callable[[GradedEpisode, Turn, Grouping], list[str | i
     "task_role_turn": lambda graded, turn, grouping: [turn.role, turn.key.call],
     "task_role_truth": _truth,
     "prompt": _prompt,
+    "drawn": lambda graded, turn, grouping: [turn.role, turn.peers],
 }
 
 
@@ -242,6 +246,19 @@ def _check_ids(scored: Sequence[Scored], grouping: Grouping) -> None:
                     f"{where} is also on the branch of episode {other_episode!r}, and unit = {grouping.unit!r} would "
                     f"train it twice; use unit = 'turn', which credits it once with the mean over its branches"
                 )
+
+
+def _check_drawn(scored: Sequence[Scored]) -> None:
+    """Candidates that name one set of peers were drawn for one prompt."""
+    first: dict[str, Turn] = {}
+    for turn in (turn for one in scored for turn in one.episode.turns):
+        other = first.setdefault(turn.peers, turn)
+        if not turn.peers or other.prompt_ids != turn.prompt_ids:
+            raise RolecallError(
+                f"turns {other.id!r} and {turn.id!r} are peers of {turn.peers!r} and have prompts of "
+                f"{len(other.prompt_ids)} and {len(turn.prompt_ids)} tokens that differ; peers = 'drawn' compares the "
+                f"candidates of one call: draw them with agentic groups, or use peers = 'prompt'"
+            )
 
 
 def _check_reward(one: Scored, turn: Turn) -> None:

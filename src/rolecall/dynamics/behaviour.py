@@ -65,7 +65,7 @@ def _verdict_rates(rates: dict[str, RateByTask], turn: Turn, graded: GradedEpiso
 
 def judged_answer(turn: Turn, graded: GradedEpisode) -> Turn | None:
     """The turn with an answer that `turn` goes back to along `about`: a corrector's original solution."""
-    by_id = {t.id: t for t in graded.episode.turns}
+    by_id = {t.id: t for t in graded.episode.path}
     seen: set[str] = set()
     at = by_id.get(turn.about or "")
     while at is not None and at.id not in seen:
@@ -112,7 +112,7 @@ def behaviour_metrics(episodes: Iterable[GradedEpisode]) -> dict[str, float]:
     lengths: dict[str, list[int]] = defaultdict(list)
     for graded in episodes:
         for turn in graded.episode.turns:
-            lengths[turn.role].append(len(turn.completion.token_ids))
+            lengths[turn.role].append(turn.completion.num_tokens)
     for role, values in lengths.items():
         metrics[f"behaviour/{role}/length"] = sum(values) / len(values)
         metrics[f"behaviour/{role}/num_turns"] = len(values)

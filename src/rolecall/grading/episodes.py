@@ -39,8 +39,8 @@ def _distinct(episodes: Sequence[Episode]) -> dict[tuple[str, str | None], Pair]
 
 
 def _claims(episode: Episode) -> Iterator[tuple[str, str | None]]:
-    """Turn id and claimed answer of each turn that claims one."""
-    for turn in episode.turns:
+    """Turn id and claimed answer of each turn on the path that claims one."""
+    for turn in episode.path:
         if turn.claim is not None and turn.claim.kind is ClaimKind.ANSWER:
             yield turn.id, turn.claim.value
 

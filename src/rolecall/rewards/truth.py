@@ -45,7 +45,7 @@ def chosen_status(graded: GradedEpisode, turn: Turn) -> GradeStatus | None:
         return grade.status
     if turn.claim is None or turn.claim.value is None:
         return None
-    if all(turn.claim.value != other.id for other in graded.episode.turns):
+    if all(turn.claim.value != other.id for other in graded.episode.path):
         return None
     return answer_status(graded, graded.episode.turn(turn.claim.value))
 
@@ -70,7 +70,7 @@ def unparsed(turn: Turn) -> bool:
 
 
 def _turn(graded: GradedEpisode, turn_id: str, what: str) -> Turn:
-    for turn in graded.episode.turns:
+    for turn in graded.episode.path:
         if turn.id == turn_id:
             return turn
     raise WorkflowError(

@@ -82,15 +82,19 @@ def make_record(
     pending: Pending,
     reply: Completion | RolecallError,
     candidate: int | None = None,
+    peers: str | None = None,
 ) -> CallRecord:
-    """The record of a call that got `reply` on the path of `transcript`: a turn with its visible text, or a failure."""
+    """The record of a call that got `reply` on the path of `transcript`: a turn with its visible text, or a failure.
+
+    `peers` names the candidates drawn with it; those of one prompt where it is not given."""
     key, request = pending.key, pending.request
     turn = failure = None
     if isinstance(reply, RolecallError):
         failure = failure_of(reply, str(key))
     else:
         with boundary(WorkflowError, f"reading the completion of {key}"):
-            text = settings.renderer.visible(reply.token_ids, reply.stop)
+            wrote = reply.endpoint
+            text = wrote.text if wrote is not None else settings.renderer.visible(reply.token_ids, reply.stop)
             claim = checked_claim(key, workflow.claim(key.role, text, reply.stop is not Stop.EOS))
         turn = Turn(
             id=f"{transcript.id}/{key}",
@@ -104,7 +108,7 @@ def make_record(
             about=pending.about,
             parent=pending.parent,
             candidate=request.candidate if candidate is None else candidate,
-            peers=f"{transcript.task.id}/{key.role}:{key.call}/{pending.prompt_hash}",
+            peers=peers or f"{transcript.task.id}/{key.role}:{key.call}/{pending.prompt_hash}",
         )
     return CallRecord(
         key=key,

@@ -77,14 +77,16 @@ class Frontier:
     def advance(self, *answers: tuple[Key, Completion | RolecallError, int]) -> Transcript:
         """The transcript in which waiting calls got these replies, each with its candidate number.
 
-        The turn of a candidate has one id on every path that takes it, as long as one call is answered at a time.
+        The turn of a candidate has one id on every path that takes it, as long as one call is answered at a time; the
+        candidates of one call name the same peers.
         """
         transcript = self.transcript
         for key, reply, candidate in answers:
             pending = self._waiting(key)
+            peers = f"{self.transcript.id}/{key}"
             transcript = transcript.branch(key, candidate)
             settings = self.session.roles[key.role]
-            record = make_record(self.session.workflow, settings, transcript, pending, reply, candidate)
+            record = make_record(self.session.workflow, settings, transcript, pending, reply, candidate, peers)
             transcript = transcript.with_calls(record)
         return transcript
 

@@ -34,7 +34,7 @@ def transcript_of(episode: Episode, data: Mapping[str, Any] | None) -> Transcrip
     if not data or "unstored" in data:
         why = data["unstored"] if data else "its row holds no records of calls"
         raise UsageError(f"episode {episode.id} cannot be replayed: {why}; choose another episode")
-    turns = {turn.key: turn for turn in episode.turns}
+    turns = {turn.key: turn for turn in episode.path}
     calls = [from_dict(CallRecord, record) for record in data["calls"]]
     return Transcript(
         task=episode.task,

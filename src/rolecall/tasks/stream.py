@@ -31,6 +31,11 @@ class TaskStream:
     def epoch(self) -> int:
         return self._epoch
 
+    @property
+    def size(self) -> int:
+        """How many tasks an epoch has, which is the most that one `take` gives."""
+        return len(self._set)
+
     def take(self, n: int) -> list[Task]:
         """The next `n` tasks, all different."""
         if not 1 <= n <= len(self._set):

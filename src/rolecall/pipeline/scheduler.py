@@ -1,0 +1,473 @@
+"""One scheduler for barrier, agentic pipeline, segments and overlapped runs; it knows rows, groups and versions only.
+
+A *row* is one completion on its way, a *group* the rows of one input. Whoever drives the scheduler (the engine and
+learner of a run, or a simulated clock) tells it what happened and asks it what may happen now:
+
+    scheduler.wants_tasks() -> admit that many tasks, `submit` the group of each
+    scheduler.start(n)      -> rows for the engine
+    scheduler.returned(row, tokens, ended=...)  -> True when its group is complete: score it, `submit` the groups that
+                                                   follow from it, then say `scored`
+    scheduler.update()      -> what the learner trains now, if anything; then `updated`
+
+No call looks through everything that is in flight: a call costs a few operations on a heap.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from rolecall.errors import RolecallError
+from rolecall.pipeline.schedule import Schedule
+
+
+class SchedulerStuck(RolecallError):
+    """Nothing runs and nothing can start: a deadlock, or starvation."""
+
+    kind = "stuck"
+
+
+@dataclass(slots=True, eq=False)
+class Row:
+    """One completion: how far it is, and the policy version of its first token (None: not started)."""
+
+    group: Group
+    number: int
+    tokens: int = 0
+    segments: int = 0
+    version: int | None = None
+    ended: bool = False
+    failed: bool = False
+    trained: bool = False
+
+    @property
+    def place(self) -> tuple[int, int, int, int]:
+        return (*self.group.place, self.number)
+
+    def state(self) -> list[int | None]:
+        """Plain data for a checkpoint."""
+        flags = [int(self.ended), int(self.failed), int(self.trained)]
+        return [self.tokens, self.segments, self.version, *flags]
+
+    def restore(self, state: Sequence[int | None]) -> None:
+        tokens, segments, self.version, *flags = state
+        self.tokens, self.segments = tokens or 0, segments or 0
+        self.ended, self.failed, self.trained = map(bool, flags)
+
+
+@dataclass(slots=True, eq=False)
+class Group:
+    """The rows of one input: `chain` numbers the task, `stage` the call in it (from 0), `number` the group there."""
+
+    chain: int
+    stage: int
+    number: int
+    policy: str
+    role: str
+    rows: list[Row] = field(default_factory=list)
+    open: int = 0
+    started: bool = False
+    oldest: int = 0  # version in force when its first row started
+    data: Any = None
+
+    @classmethod
+    def of(
+        cls, num_rows: int, *, chain: int, stage: int, number: int, policy: str, role: str, data: Any = None
+    ) -> Group:
+        group = cls(chain=chain, stage=stage, number=number, policy=policy, role=role, open=num_rows, data=data)
+        group.rows = [Row(group, index) for index in range(num_rows)]
+        return group
+
+    @property
+    def place(self) -> tuple[int, int, int]:
+        return (self.chain, self.stage, self.number)
+
+
+@dataclass(frozen=True, slots=True)
+class Released:
+    """Rows of one group that are trained together, as peers. `staleness` is that of their oldest token; `drop`: it
+    passed the bound, and the rule is not to train them."""
+
+    group: Group
+    rows: tuple[Row, ...]
+    staleness: int
+    drop: bool = False
+
+
+@dataclass(slots=True)
+class Counts:
+    """What happened since the run began."""
+
+    admitted: int = 0
+    started: int = 0
+    segments: int = 0
+    ended: int = 0
+    failed: int = 0
+    released: int = 0
+    dropped: int = 0
+    updates: int = 0
+    max_staleness: int = 0
+
+
+class Scheduler:
+    """See the head of this file. `versions` are the learner's, by policy; they move with `updated`."""
+
+    def __init__(
+        self,
+        schedule: Schedule,
+        *,
+        tasks_per_step: int,
+        group_size: int,
+        versions: Mapping[str, int],
+        capacity: int | None = None,
+    ) -> None:
+        if schedule.max_started is not None and schedule.max_started < group_size:
+            raise RolecallError(
+                f"schedule.update_rows = {schedule.update_rows} lets {schedule.max_started} completions be under way, "
+                f"and one group has {group_size}; raise update_rows"
+            )
+        self.schedule, self.tasks_per_step, self.group_size = schedule, tasks_per_step, group_size
+        self.capacity = capacity
+        self.versions = dict(versions)
+        self.counts = Counts()
+        self.running = 0
+        self.scoring = 0
+        self.open = True  # whether rows may start: between ticks they may not
+        self.learning = False
+        self.stopped = False
+        self.wanted = tasks_per_step if schedule.ticks else 0
+        self._begun: list[tuple[tuple[int, ...], Row]] = []  # rows of started groups: no bound holds them back
+        self._fresh: list[tuple[tuple[int, ...], Group]] = []
+        self._fresh_rows = 0
+        self._next: list[Row] = []
+        self._next_groups: list[Group] = []
+        self._complete: list[tuple[tuple[int, ...], Group]] = []
+        self._complete_rows = 0
+        self._partly: dict[tuple[int, int, int], Group] = {}
+        self._started_rows = 0  # started and not trained
+        self._open_versions: dict[str, Counter[int]] = {policy: Counter() for policy in versions}
+        self._sequence = itertools.count()
+
+    # -- generation ---------------------------------------------------------------------------------------------------
+
+    @property
+    def num_ready(self) -> int:
+        return len(self._begun) + self._fresh_rows
+
+    @property
+    def num_waiting(self) -> int:
+        """Rows that wait for the next tick."""
+        return len(self._next) + sum(len(group.rows) for group in self._next_groups)
+
+    @property
+    def num_unfinished(self) -> int:
+        """Completions that have tokens and go on in the next tick."""
+        return len(self._next)
+
+    @property
+    def num_complete(self) -> int:
+        """Groups that wait for the learner."""
+        return len(self._complete)
+
+    def wants_tasks(self) -> int:
+        """How many new tasks to admit now."""
+        if self.stopped or not self.open:
+            return 0
+        if self.schedule.ticks:
+            wanted, self.wanted = self.wanted, 0
+            if self.schedule.max_rows is not None:
+                wanted = min(wanted, max(0, self.schedule.max_rows - self.num_ready) // self.group_size)
+            return wanted
+        limit = self.schedule.max_started
+        assert limit is not None
+        fits = (limit - self._started_rows - self._fresh_rows) // self.group_size
+        room = self._room()
+        lacking = fits if room is None else -(-(room - self.num_ready) // self.group_size)
+        return max(0, min(lacking, fits))
+
+    def submit(self, group: Group) -> None:
+        """A group may be generated: a new task's first, or one that follows from a group that was scored."""
+        if group.stage == 0:
+            self.counts.admitted += 1
+        if self.schedule.mode in ("pipeline", "pipeline_segments") and group.stage > 0:
+            self._next_groups.append(group)
+        else:
+            self._line_up(group)
+
+    def start(self, limit: int | None = None) -> list[Row]:
+        """Rows for the engine to go on with, in the order of the schedule; at most `limit`."""
+        if not self.open:
+            return []
+        started: list[Row] = []
+        most = self.schedule.max_started
+        room = self._room()
+        limit = room if limit is None else limit if room is None else min(limit, room)
+        while limit is None or len(started) < limit:
+            if not self._begun:
+                if not self._fresh:
+                    break
+                group = self._fresh[0][1]
+                if most is not None and self._started_rows + len(group.rows) > most:
+                    break
+                heapq.heappop(self._fresh)
+                self._begin(group)
+            row = heapq.heappop(self._begun)[1]
+            if row.version is None:
+                row.version = self.versions[row.group.policy]
+            started.append(row)
+        self.running += len(started)
+        self.counts.started += len(started)
+        return started
+
+    def returned(self, row: Row, tokens: int, *, ended: bool, failed: bool = False) -> bool:
+        """A row came back with `tokens` in all, at its end or at the end of a segment; True: its group is complete."""
+        self.running -= 1
+        row.tokens, row.segments = tokens, row.segments + 1
+        self.counts.segments += 1
+        if not ended:
+            if self.schedule.mode == "pipeline_segments":
+                self._next.append(row)
+            else:
+                self._push(row)
+            return False
+        row.ended, row.failed = True, failed
+        self.counts.ended += 1
+        self.counts.failed += failed
+        group = row.group
+        group.open -= 1
+        if self.schedule.release == "arrived":
+            self._partly[group.place] = group
+        if group.open:
+            return False
+        self.scoring += 1
+        return True
+
+    def scored(self, group: Group) -> None:
+        """A complete group was scored, and what follows from it was submitted."""
+        self.scoring -= 1
+        open_versions = self._open_versions[group.policy]
+        open_versions[group.oldest] -= 1
+        if not open_versions[group.oldest]:
+            del open_versions[group.oldest]
+        if self.schedule.release == "complete":
+            heapq.heappush(self._complete, ((group.oldest, next(self._sequence)), group))
+            self._complete_rows += len(group.rows)
+
+    # -- learning -----------------------------------------------------------------------------------------------------
+
+    @property
+    def tick_over(self) -> bool:
+        """Whether everything that this tick may generate has come back and is scored."""
+        return self.open and not (self.running or self.num_ready or self.scoring or self.wanted)
+
+    def update(self) -> list[Released] | None:
+        """What the learner trains now; None when it has to wait. Follow it with `updated`."""
+        if self.learning:
+            return None
+        if not self.schedule.ticks:
+            return self._overlapped()
+        if not self.tick_over:
+            return None
+        released = self._released_in_tick()
+        if not released and self.num_waiting:  # nothing was completed, so there is nothing to learn
+            self._open_tick()
+            return None
+        self.open, self.learning = False, True
+        return self._release(released)
+
+    def updated(self, versions: Mapping[str, int]) -> None:
+        """The learner is done: its versions now. In ticks, the next one begins."""
+        self.learning = False
+        self.counts.updates += 1
+        self.versions.update(versions)
+        if self.schedule.ticks:
+            self._open_tick()
+
+    def stop(self) -> None:
+        """Admit no more tasks."""
+        self.stopped = True
+        self.wanted = 0
+
+    def ask_again(self, num_tasks: int) -> None:
+        """Admit more tasks in this tick (dynamic sampling that refills)."""
+        self.wanted += num_tasks
+
+    def state(self) -> dict[str, Any]:
+        """What is counted, as plain data; groups and rows are saved by whoever made them."""
+        return asdict(self.counts)
+
+    def restore(self, counts: Mapping[str, int], groups: Iterable[Group]) -> None:
+        """Go on between two updates, with `groups` as they were then: what is not ended goes back in line."""
+        self.counts = Counts(**counts)
+        for group in sorted(groups, key=lambda group: group.place):
+            if group.open and not group.started:
+                self._line_up(group)
+                continue
+            untrained = not all(row.trained for row in group.rows)
+            if untrained and not any(row.trained for row in group.rows):
+                self._started_rows += len(group.rows)
+            if group.open:
+                self._open_versions[group.policy][group.oldest] += 1
+                for row in group.rows:
+                    if not row.ended:
+                        self._push(row)
+                if self.schedule.release == "arrived" and any(row.ended and not row.trained for row in group.rows):
+                    self._partly[group.place] = group
+            elif untrained:
+                heapq.heappush(self._complete, ((group.oldest, next(self._sequence)), group))
+                self._complete_rows += len(group.rows)
+
+    @property
+    def stuck(self) -> bool:
+        """Whether nothing is under way, so that nothing will ever change."""
+        return not (self.running or self.scoring or self.learning)
+
+    def blocked(self) -> str:
+        """Who waits for whom, in words."""
+        parts = [f"{self.num_ready} completions are ready, {self.num_waiting} wait for the next tick"]
+        if self.schedule.ticks:
+            parts.append("the tick is open" if self.open else "the learner was told to train and has not said it did")
+            parts.append(f"{self.num_complete} groups wait for the learner")
+            return "; ".join(parts)
+        parts.append(
+            f"the learner waits for {self.schedule.update_rows} completions in complete groups and has "
+            f"{self._complete_rows}"
+        )
+        most = self.schedule.max_started
+        if most is not None and self._fresh and not self._begun:
+            parts.append(
+                f"generation waits for the learner: {self._started_rows} completions are started and not trained, and "
+                f"a staleness of {self.schedule.max_staleness} allows {most}"
+            )
+        for policy, open_versions in self._open_versions.items():
+            if open_versions and (bound := self.schedule.bound(policy)) is not None:
+                oldest = min(open_versions)
+                if self.versions[policy] - oldest >= bound:
+                    parts.append(
+                        f"the learner of {policy!r} (version {self.versions[policy]}) waits for "
+                        f"{open_versions[oldest]} groups begun under version {oldest}, which have to be trained before it moves on"
+                    )
+        return "; ".join(parts)
+
+    # -- helpers ------------------------------------------------------------------------------------------------------
+
+    def _room(self) -> int | None:
+        """How many more rows may run now; None: any number. The rows of a tick are bounded where tasks are admitted."""
+        bounds = [self.capacity] if self.schedule.ticks else [self.capacity, self.schedule.max_rows]
+        known = [bound for bound in bounds if bound is not None]
+        return max(0, min(known) - self.running) if known else None
+
+    def _push(self, row: Row) -> None:
+        heapq.heappush(self._begun, ((*self._priority(row.group), row.number), row))
+
+    def _line_up(self, group: Group) -> None:
+        heapq.heappush(self._fresh, (self._priority(group), group))
+        self._fresh_rows += len(group.rows)
+
+    def _priority(self, group: Group) -> tuple[int, ...]:
+        """Smaller goes first; the place at the end makes it unique."""
+        order = self.schedule.order
+        if order == "deepest_first":
+            return (-group.stage, *group.place)
+        if order == "oldest_first":
+            return group.place
+        return (group.stage, *group.place)
+
+    def _begin(self, group: Group) -> None:
+        """The first row of a group is about to start: it counts as under way until it is trained."""
+        group.started = True
+        group.oldest = self.versions[group.policy]
+        self._fresh_rows -= len(group.rows)
+        self._started_rows += len(group.rows)
+        self._open_versions[group.policy][group.oldest] += 1
+        for row in group.rows:
+            self._push(row)
+
+    def _open_tick(self) -> None:
+        self.open = True
+        rows, groups = self._next, self._next_groups
+        self._next, self._next_groups = [], []
+        for row in rows:
+            self._push(row)
+        for group in groups:
+            self._line_up(group)
+        self.wanted = 0 if self.stopped else self.tasks_per_step
+
+    def _released_in_tick(self) -> list[tuple[Group, tuple[Row, ...]]]:
+        if self.schedule.release == "arrived":
+            return self._arrived()
+        groups = [group for _, group in sorted(self._complete, key=lambda item: item[1].place)]
+        self._complete.clear()
+        self._complete_rows = 0
+        return [(group, tuple(group.rows)) for group in groups]
+
+    def _arrived(self) -> list[tuple[Group, tuple[Row, ...]]]:
+        """Members that have ended and are not trained, where there are two to compare, or no more will come."""
+        found = []
+        for place in sorted(self._partly):
+            group = self._partly[place]
+            rows = tuple(row for row in group.rows if row.ended and not row.trained)
+            if len(rows) >= 2 or not group.open:
+                found.append((group, rows))
+                del self._partly[place]
+        return [(group, rows) for group, rows in found if rows]
+
+    def _overlapped(self) -> list[Released] | None:
+        wanted = self.schedule.update_rows
+        assert wanted is not None
+        if self._complete_rows < wanted or self._waits_for_old():
+            return None
+        taken: list[tuple[Group, tuple[Row, ...]]] = []
+        size = 0
+        while self._complete and (size < wanted or self._has_to_go(self._complete[0][1])):
+            _, group = heapq.heappop(self._complete)
+            taken.append((group, tuple(group.rows)))
+            size += len(group.rows)
+        self._complete_rows -= size
+        self.learning = True
+        return self._release(taken)
+
+    def _has_to_go(self, group: Group) -> bool:
+        """Whether a complete group would pass the bound if it were left for the update after this one."""
+        bound = self.schedule.bound(group.policy)
+        if self.schedule.on_stale != "wait" or bound is None:
+            return False
+        return self.versions[group.policy] - group.oldest >= bound
+
+    def _waits_for_old(self) -> bool:
+        """Whether a group that is still generated would pass the bound if the learner moved on without it."""
+        if self.schedule.on_stale != "wait":
+            return False
+        for policy, open_versions in self._open_versions.items():
+            bound = self.schedule.bound(policy)
+            if open_versions and bound is not None and self.versions[policy] - min(open_versions) >= bound:
+                return True
+        return False
+
+    def _release(self, taken: Iterable[tuple[Group, tuple[Row, ...]]]) -> list[Released]:
+        released = []
+        for group, rows in taken:
+            versions = [row.version for row in rows if row.version is not None]
+            now = self.versions[group.policy]
+            staleness = now - min(versions, default=now)
+            bound = self.schedule.bound(group.policy)
+            drop = bound is not None and staleness > bound and self.schedule.on_stale == "drop"
+            if not any(row.trained for row in group.rows):
+                self._started_rows -= len(group.rows)
+            for row in rows:
+                row.trained = True
+            self.counts.released += not drop
+            self.counts.dropped += drop
+            self.counts.max_staleness = max(self.counts.max_staleness, 0 if drop else staleness)
+            released.append(Released(group=group, rows=rows, staleness=staleness, drop=drop))
+        return released
+
+
+def explain_stuck(scheduler: Scheduler, extra: Sequence[str] = ()) -> SchedulerStuck:
+    """The error of a run in which nothing can go on."""
+    words = "; ".join([scheduler.blocked(), *extra])
+    return SchedulerStuck(f"nothing runs and nothing can start: {words}")
