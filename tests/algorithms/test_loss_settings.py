@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
-from rolecall.algorithms import Loss
+from rolecall.algorithms import Loss, make_algorithm
 from rolecall.errors import ConfigError
 
 
@@ -23,6 +25,14 @@ from rolecall.errors import ConfigError
         ({"entropy_coef": float("inf")}, "entropy_coef is inf"),
         ({"probe_share": 1.1}, "probe_share is 1.1"),
         ({"clipped": "yes"}, "clipped is 'yes'; wanted true or false"),
+        ({"mask_mastered": 1}, "mask_mastered is 1; wanted true or false"),
+        ({"mastered_tau": 99}, r"mastered_tau is 99; wanted a probability in \[0, 1\]"),
+        ({"mastered_sigma": -0.2}, "mastered_sigma is -0.2; wanted nats a token, 0"),
+        ({"mask_mastered": True, "ratio": "turn"}, "one gradient; use ratio = 'one' or 'token'"),
+        ({"correction": "truncate"}, "wanted one of none, decoupled, truncated; did you mean 'truncated'"),
+        ({"correction_cap": 2.0}, "correction_cap is 2.0 and loss.correction is 'none', so nothing reads it"),
+        ({"correction": "truncated", "correction_cap": 0.5}, "correction_cap is 0.5; wanted 1 or more"),
+        ({"correction": "decoupled", "clipped": False}, r"leaves no clip \(ratio = 'token'\); set clipped = true"),
     ],
 )
 def test_a_setting_out_of_range_is_an_error_with_the_value_wanted(settings, message):
@@ -47,3 +57,18 @@ def test_units_with_advantage_zero_need_no_forward_pass_only_when_every_other_te
 def test_no_dual_clip_is_a_setting():
     assert Loss(dual_clip=None).dual_clip is None
     assert Loss(clipped=False, ratio="one").dual_clip == 3.0
+
+
+def test_the_cap_of_a_correction_is_two_when_it_truncates_and_none_when_it_decouples():
+    assert (Loss(correction="truncated").cap, Loss(correction="decoupled").cap) == (2.0, math.inf)
+    assert Loss(correction="decoupled", correction_cap=5.0).cap == 5.0
+    assert Loss(correction="decoupled", ratio="one", clipped=False).correction == "decoupled"
+
+
+def test_the_loss_of_marsrl_and_corrections_are_reached_from_a_configuration():
+    made = make_algorithm(
+        "agent_grpo",
+        {"loss": {"mask_mastered": True, "mastered_sigma": 1, "correction_cap": 3} | {"correction": "truncated"}},
+    ).loss
+    assert (made.mask_mastered, made.mastered_tau, made.mastered_sigma) == (True, 0.99, 1.0)
+    assert (made.correction, made.cap) == ("truncated", 3.0)

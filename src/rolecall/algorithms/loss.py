@@ -12,6 +12,8 @@ RATIOS = ("token", "turn", "one")
 AGGREGATES = ("token_mean", "sequence_mean")
 KL_ESTIMATORS = ("k1", "k2", "k3")
 KL_ANCHORS = ("base", "last")
+CORRECTIONS = ("none", "decoupled", "truncated")
+TRUNCATED_CAP = 2.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -23,8 +25,14 @@ class Loss:
     `dual_clip` * A where A < 0 (None: no bound). `aggregate`: the mean over tokens of the optimizer step, or over turns
     of each turn's mean. `kl_coef` anchors every role to `kl_against`; `kl_by_role` replaces it for the roles it names.
 
-    `zero_advantage_in_denominator` says whether units whose advantage is 0 count there. `probe_share` is the share of
-    such units that is computed all the same, so that KL, entropy and mismatch are measured without bias.
+    `zero_advantage_in_denominator` says whether units whose advantage is 0 count there (false: the dynamic sampling of
+    DAPO, by which groups without spread leave the loss). `probe_share` is the share of such units that is computed all
+    the same, so that KL, entropy and mismatch are measured without bias.
+
+    `mask_mastered`: no policy gradient on tokens with A > 0 and a probability of at least `mastered_tau`, in turns
+    whose mean entropy is below `mastered_sigma` nats (UloRL). `correction` weighs the surrogate by how likely the
+    policy at the start of the update finds what was sampled, and takes ratios to that policy: `decoupled` (AReaL)
+    leaves tokens above `correction_cap` out, none by default; `truncated` cuts their weight to it, 2 by default.
 
     >>> Loss(kl_coef=0.01, kl_by_role={"verifier": 0.1}).kl("verifier")
     0.1
@@ -43,6 +51,11 @@ class Loss:
     zero_advantage_in_denominator: bool = True
     probe_share: float = 0.05
     clipped: bool = True
+    mask_mastered: bool = False
+    mastered_tau: float = 0.99
+    mastered_sigma: float = 0.2
+    correction: str = "none"
+    correction_cap: float | None = None
 
     def __post_init__(self) -> None:
         _one_of("ratio", self.ratio, RATIOS)
@@ -59,9 +72,43 @@ class Loss:
         if self.dual_clip is not None:
             wanted = f"a number above 1 + clip_high = {1 + self.clip_high:g}, or none to switch it off"
             _number("dual_clip", self.dual_clip, 1.0 + self.clip_high, math.inf, wanted)
-        for name in ("zero_advantage_in_denominator", "clipped"):
+        for name in ("zero_advantage_in_denominator", "clipped", "mask_mastered"):
             if not isinstance(getattr(self, name), bool):
                 raise ConfigError(f"loss.{name} is {getattr(self, name)!r}; wanted true or false")
+        self._check_mastered()
+        self._check_correction()
+
+    def _check_mastered(self) -> None:
+        _number("mastered_tau", self.mastered_tau, 0.0, 1.0, "a probability in [0, 1]")
+        _number("mastered_sigma", self.mastered_sigma, 0.0, math.inf, "nats a token, 0 (never) or more")
+        if self.mask_mastered and self.ratio == "turn":
+            raise ConfigError(
+                "loss.mask_mastered leaves single tokens out, and loss.ratio = 'turn' gives all tokens of a turn one "
+                "gradient; use ratio = 'one' or 'token'"
+            )
+
+    def _check_correction(self) -> None:
+        _one_of("correction", self.correction, CORRECTIONS)
+        if self.correction_cap is not None:
+            if self.correction == "none":
+                raise ConfigError(
+                    f"loss.correction_cap is {self.correction_cap!r} and loss.correction is 'none', so nothing reads "
+                    "it; set correction to 'decoupled' or 'truncated', or leave the cap out"
+                )
+            _number("correction_cap", self.correction_cap, 1.0, math.inf, "1 or more: equal policies weigh 1")
+        if self.correction == "decoupled" and not self.clipped and self.ratio != "one":
+            raise ConfigError(
+                "loss.correction = 'decoupled' parts the policy of the clip from the one that sampled, and "
+                f"clipped = false leaves no clip (ratio = {self.ratio!r}); set clipped = true, or take correction = "
+                "'truncated'"
+            )
+
+    @property
+    def cap(self) -> float:
+        """The largest weight that the correction lets through as it is."""
+        if self.correction_cap is not None:
+            return self.correction_cap
+        return TRUNCATED_CAP if self.correction == "truncated" else math.inf
 
     def kl(self, role: str) -> float:
         """The KL coefficient that holds for `role`."""

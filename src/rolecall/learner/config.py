@@ -28,9 +28,9 @@ class LearnerConfig:
     stops the run (`on_nonfinite`).
     `by_copy` gives each microbatch rows of one copy of a role. Weight decay leaves out vectors (norms, biases).
     `ratio_against`: importance ratios are taken to the log-probabilities as sampled, or to the learner's own at the
-    start of the update (`last`). `skip_zero_advantage` spares the computation of samples whose every loss term is 0,
-    but for the share that `Loss.probe_share` names. `role_weights` multiplies the loss of a role and leaves every
-    denominator as it is.
+    start of the update (`last`, which `Loss.correction` implies). `skip_zero_advantage` spares the computation of
+    samples whose every loss term is 0, but for the share that `Loss.probe_share` names. `role_weights` multiplies the
+    loss of a role and leaves every denominator as it is.
 
     >>> LearnerConfig().lr
     1e-05

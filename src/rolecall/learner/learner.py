@@ -189,14 +189,12 @@ class Learner:
         with self.module.active() as (model, split):
             entropy_gradient = self.objective.loss.entropy_coef != 0.0
             scores = self._forward(model, split, batch, entropy_gradient=entropy_gradient)
-            loss_N, ratio_N = self.objective(batch, scores, references)
-            value = (batch.weights_N * loss_N).sum()
+            made = self.objective(batch, scores, references)
+            value = (batch.weights_N * made.loss_N).sum()
             value.backward()  # type: ignore[no-untyped-call]
         figure = float(value.detach())
         progress.role_loss.add(batch.role, figure, float(batch.weights_N.sum()))
-        measure(
-            progress.tallies, batch, scores, ratio_N.detach(), references, self.objective, share=1.0, version=version
-        )
+        measure(progress.tallies, batch, scores, made, references, self.objective, share=1.0, version=version)
         return figure
 
     @torch.no_grad()
@@ -207,8 +205,8 @@ class Learner:
             references = self._references(batch, progress)
             with self.module.active() as (model, split):
                 scores = self._forward(model, split, batch)
-            _, ratio_N = self.objective(batch, scores, references)
-            measure(progress.tallies, batch, scores, ratio_N, references, self.objective, share=share, version=version)
+            made = self.objective(batch, scores, references)
+            measure(progress.tallies, batch, scores, made, references, self.objective, share=share, version=version)
 
     def _choose(self, rows: Sequence[Weighted], step: int) -> tuple[list[Weighted], list[Weighted], float]:
         """The rows to train, those of the others to measure all the same, and which share of their tokens that is."""

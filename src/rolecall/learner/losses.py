@@ -24,11 +24,14 @@ def turn_ratio(logprobs_T: Tensor, old_logprobs_T: Tensor, turn_T: Tensor, num_t
     `turn_T` holds the number of each token's turn, in [0, num_turns). Length-normalised sequence ratio of GSPO (Zheng
     et al. 2025, eq. 7), applied by turn as ReMA does (Wan et al. 2025).
     """
-    log_ratio_T = logprobs_T - old_logprobs_T
-    sums = torch.zeros(num_turns, dtype=log_ratio_T.dtype, device=log_ratio_T.device)
-    counts = torch.zeros_like(sums).index_add(0, turn_T, torch.ones_like(log_ratio_T))
-    means = sums.index_add(0, turn_T, log_ratio_T) / counts.clamp(min=1)
-    return _safe_exp(means)[turn_T]
+    return _safe_exp(turn_mean(logprobs_T - old_logprobs_T, turn_T, num_turns))[turn_T]
+
+
+def turn_mean(values_T: Tensor, turn_T: Tensor, num_turns: int) -> Tensor:
+    """The mean of the values over the tokens of each turn, 0 for a turn without tokens. [num_turns]"""
+    sums = torch.zeros(num_turns, dtype=values_T.dtype, device=values_T.device)
+    counts = torch.zeros_like(sums).index_add(0, turn_T, torch.ones_like(values_T))
+    return sums.index_add(0, turn_T, values_T) / counts.clamp(min=1)
 
 
 def unit_ratio(logprobs_T: Tensor) -> Tensor:
@@ -66,6 +69,49 @@ def is_clipped(
     if dual_clip is not None:
         clipped_T = clipped_T | ((advantages_T < 0) & (ratio_T > dual_clip))
     return clipped_T
+
+
+def mastered_positive(
+    logprobs_T: Tensor,
+    entropies_T: Tensor,
+    advantages_T: Tensor,
+    turn_T: Tensor,
+    num_turns: int,
+    tau: float,
+    sigma: float,
+) -> Tensor:
+    """I_t = 1[A_t > 0] 1[pi(t) >= tau] 1[H(turn of t) < sigma]: tokens that a good turn no longer needs. bool [T]
+
+    H(turn) = -1/|o| sum_t sum_v p_t(v) log p_t(v): the mean over the turn's tokens of `entropies_T`, in nats, like
+    `logprobs_T` at the sampling temperature. `turn_T` as in `turn_ratio`. The surrogate of token t is multiplied by
+    1 - I_t, which carries no gradient; its weight, 1 over all tokens, stays.
+
+    Source: dynamic masking of mastered positive tokens, UloRL (arXiv 2507.19766, tau 0.99, sigma 0.2), whose printed H
+    lacks the minus sign. There a positive token is one with R = 1; among peers with rewards in {0, 1} that are not all
+    equal A > 0 holds exactly then, and where they are all equal there is no loss to mask.
+    """
+    entropy_of_turn_T = turn_mean(entropies_T, turn_T, num_turns)[turn_T]
+    return ((advantages_T > 0) & (logprobs_T.exp() >= tau) & (entropy_of_turn_T < sigma)).detach()
+
+
+def dropped_weight(weight_T: Tensor, cap: float) -> Tensor:
+    """w where w <= cap, else 0: a token whose weight is above the cap is left out. [T]
+
+    Decoupled PPO (Hilton et al. 2021, "Batch size-invariance for policy optimization"; AReaL, arXiv 2505.24298):
+    L = -w min(r A, clip(r) A) with w = pi_prox / pi_behav and r = pi / pi_prox, prox the policy at the start of the
+    update and behav the one that sampled; w carries no gradient. The cap is that of AReaL's code.
+    """
+    return torch.where(weight_T <= cap, weight_T, 0.0).detach()
+
+
+def truncated_weight(weight_T: Tensor, cap: float) -> Tensor:
+    """min(w, cap), w = pi_prox / pi_behav: truncated importance sampling. [T]
+
+    It multiplies the surrogate as in `dropped_weight`, and carries no gradient either. Source: Ionides 2008; as the
+    correction between an engine and a learner, Yao et al. 2025, "Your efficient RL framework secretly brings you
+    off-policy RL training".
+    """
+    return weight_T.clamp(max=cap).detach()
 
 
 def kl_estimate(logprobs_T: Tensor, reference_T: Tensor, estimator: str) -> Tensor:

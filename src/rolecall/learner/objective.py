@@ -28,8 +28,19 @@ class References:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class TokenLoss:
+    """What a loss made of the tokens of a microbatch. [N]"""
+
+    loss_N: Tensor  # before the token's weight
+    ratio_N: Tensor  # the importance ratio that was used
+    mastered_N: Tensor | None = None  # bool: tokens without a surrogate, where the loss has the mask
+    correction_N: Tensor | None = None  # pi_prox / pi_behav before its cap, where the loss has a correction
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Objective:
-    """Which loss, and to which log-probabilities its ratios are taken: `sampled` or `last`."""
+    """Which loss, and to which log-probabilities its ratios are taken: `sampled` or `last` (always `last` where the
+    loss has a correction, which stands for the rest of the way to what was sampled)."""
 
     loss: Loss
     ratio_against: str = "sampled"
@@ -43,36 +54,66 @@ class Objective:
     def needs_last(self, num_parts: int) -> bool:
         """Whether log-probabilities at the start of the update must be kept: only later parts differ from them."""
         anchored = self.loss.kl_against == "last" and any((self.loss.kl_coef, *self.loss.kl_by_role.values()))
-        return num_parts > 1 and (self.ratio_against == "last" or anchored)
+        return num_parts > 1 and (self.ratio_against == "last" or self.corrects or anchored)
+
+    @property
+    def corrects(self) -> bool:
+        return self.loss.correction != "none"
 
     def is_idle(self, role: str, advantages: Iterable[float]) -> bool:
         """Whether every term of the loss is 0, whatever the weights."""
         return self.loss.entropy_coef == 0 and self.loss.kl(role) == 0 and all(a == 0.0 for a in advantages)
 
-    def __call__(self, batch: Microbatch, scores: TokenScores, references: References) -> tuple[Tensor, Tensor]:
-        """The loss of every token before its weight, [N], and the importance ratio that it used, [N].
-
-        L = surrogate + kl(role) * KL estimate - entropy_coef * entropy.
-        """
+    def __call__(self, batch: Microbatch, scores: TokenScores, references: References) -> TokenLoss:
+        """L = (1 - I) w * surrogate + kl(role) * KL estimate - entropy_coef * entropy, for every token; I is the mask
+        of mastered tokens and w the correction, 0 and 1 where the loss has none."""
         loss, logprobs_N = self.loss, scores.logprobs_N
         last_N = references.last(logprobs_N)
-        old_N = batch.sampled_N if self.ratio_against == "sampled" else last_N
-        if loss.ratio == "turn":
-            ratio_N = losses.turn_ratio(logprobs_N, old_N, batch.turns_N, batch.num_turns)
-        elif loss.ratio == "token":
-            ratio_N = losses.token_ratio(logprobs_N, old_N)
-        else:
-            ratio_N = losses.unit_ratio(logprobs_N)
+        ratio_N = self._ratio(batch, logprobs_N, last_N)
         if loss.clipped:
             bounds = (loss.clip_low, loss.clip_high, loss.dual_clip)
             loss_N = losses.clipped_surrogate(ratio_N, batch.advantages_N, *bounds)
         else:
             loss_N = losses.plain_surrogate(ratio_N, batch.advantages_N)
+        correction_N = mastered_N = None
+        if self.corrects:
+            correction_N = self._correction(batch, last_N)
+            loss_N = self.applied(correction_N) * loss_N
+        if loss.mask_mastered:
+            mastered_N = losses.mastered_positive(
+                logprobs_N,
+                scores.entropies_N,
+                batch.advantages_N,
+                batch.turns_N,
+                batch.num_turns,
+                loss.mastered_tau,
+                loss.mastered_sigma,
+            )
+            loss_N = loss_N.masked_fill(mastered_N, 0.0)
         if loss.kl(batch.role) > 0.0:
             loss_N = loss_N + loss.kl(batch.role) * self.kl(batch, logprobs_N, references)
         if loss.entropy_coef != 0.0:
             loss_N = loss_N - loss.entropy_coef * scores.entropies_N
-        return loss_N, ratio_N
+        return TokenLoss(loss_N=loss_N, ratio_N=ratio_N, mastered_N=mastered_N, correction_N=correction_N)
+
+    def _ratio(self, batch: Microbatch, logprobs_N: Tensor, last_N: Tensor) -> Tensor:
+        old_N = last_N if self.corrects or self.ratio_against == "last" else batch.sampled_N
+        if self.loss.ratio == "turn":
+            return losses.turn_ratio(logprobs_N, old_N, batch.turns_N, batch.num_turns)
+        if self.loss.ratio == "token":
+            return losses.token_ratio(logprobs_N, old_N)
+        return losses.unit_ratio(logprobs_N)
+
+    def _correction(self, batch: Microbatch, last_N: Tensor) -> Tensor:
+        """pi_prox / pi_behav, by turn where the ratio is (so that the two multiply to one ratio by turn). [N]"""
+        if self.loss.ratio == "turn":
+            return losses.turn_ratio(last_N, batch.sampled_N, batch.turns_N, batch.num_turns)
+        return losses.token_ratio(last_N, batch.sampled_N)
+
+    def applied(self, correction_N: Tensor) -> Tensor:
+        """The correction as it multiplies the surrogate, after its cap. [N]"""
+        cut = losses.truncated_weight if self.loss.correction == "truncated" else losses.dropped_weight
+        return cut(correction_N, self.loss.cap)
 
     def kl(self, batch: Microbatch, logprobs_N: Tensor, references: References) -> Tensor:
         """The configured estimate of the KL to the configured reference. [N]"""
@@ -116,7 +157,7 @@ def measure(
     tallies: Tallies,
     batch: Microbatch,
     scores: TokenScores,
-    ratio_N: Tensor,
+    made: TokenLoss,
     references: References,
     objective: Objective,
     *,
@@ -128,7 +169,7 @@ def measure(
     which is measured only on tokens sampled under it; None when the weights have moved since.
     """
     loss, count, mass = objective.loss, len(batch.targets_N), len(batch.targets_N) / share
-    tally, logprobs_N = tallies.policy, scores.logprobs_N.detach()
+    tally, logprobs_N, ratio_N = tallies.policy, scores.logprobs_N.detach(), made.ratio_N.detach()
     means = {
         "entropy": scores.entropies_N,
         "ratio_mean": ratio_N,
@@ -141,6 +182,12 @@ def measure(
         means["clip_fraction"] = losses.is_clipped(ratio_N, batch.advantages_N, *bounds)
     if loss.kl(batch.role) > 0.0:
         means["kl"] = objective.kl(batch, logprobs_N, references)
+    if made.mastered_N is not None:
+        means["mastered_share"] = made.mastered_N
+    if made.correction_N is not None:
+        means["correction_mean"] = objective.applied(made.correction_N)
+        means["correction_capped"] = made.correction_N > loss.cap
+        tally.peak("correction_max", float(made.correction_N.max()))
     values = torch.stack([value.float().mean() for value in means.values()]).tolist()
     for name, value in zip(means, values, strict=True):
         tally.add(name, value * mass, mass)
