@@ -287,3 +287,34 @@ def test_section_9_check_6_pois_is_reinforce_with_a_group_baseline(tiny_model: T
     assert report.metrics["learner/team/ratio_max_deviation"] == 0.0
     assert report.metrics["learner/team/clip_fraction"] == 0.0
     assert report.metrics["learner/team/chi2"] != 0.0  # though what was sampled is far off
+
+
+# Dynamic sampling (DAPO): groups without spread
+
+
+@pytest.mark.parametrize("aggregate", ["token_mean", "sequence_mean"])
+def test_dynamic_sampling_gives_the_loss_of_the_batch_without_groups_that_have_no_spread(
+    tiny_model: Tiny, aggregate: str
+) -> None:
+    """Group a has rewards 1, 0, 1, 0; in b and c all are right, or all wrong."""
+    rewards = {"a": (1.0, 0.0, 1.0, 0.0), "b": (1.0,) * 4, "c": (0.0,) * 4}
+    units, turns = [], {}
+    for group, given_rewards in rewards.items():
+        for place, reward in enumerate(given_rewards):
+            name = f"{group}{place}"
+            turns[name] = make_turn(name, (5, 6), tuple(range(7, 9 + place)), logprob=-1.5)
+            units.append(replace(make_unit([name], 0.0, episode=name), peers=group, reward=reward))
+    assigned = assign(units, MeanStd(ddof=0, epsilon=0.0)).units
+    samples = build_samples(assigned, turns, sampling={"solver": Sampling()})
+    with_spread = [sample for sample in samples if sample.episode_id.startswith("a")]
+    assert (len(samples), len(with_spread)) == (12, 4)
+
+    dropped = Loss(aggregate=aggregate, zero_advantage_in_denominator=False)
+    found = gradient(learner_with(tiny_model, dropped), samples)
+    assert relative_error(found, gradient(learner_with(tiny_model, Loss(aggregate=aggregate)), with_spread)) < 1e-6
+    loss = learner_with(tiny_model, dropped).update(samples).metrics["learner/team/loss"]
+    alone = learner_with(tiny_model, dropped).update(with_spread).metrics["learner/team/loss"]
+    assert loss == pytest.approx(alone, rel=1e-6)
+    assert abs(loss) > 1e-3
+    counted = learner_with(tiny_model, Loss(aggregate=aggregate)).update(samples).metrics["learner/team/loss"]
+    assert counted == pytest.approx(loss / 3, rel=1e-6)  # three groups of equal tokens and turns in the denominator
