@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -9,6 +10,7 @@ from typing import Any
 
 from rolecall.algorithms.loss import Loss
 from rolecall.credit.assign import CreditCounts, assign, check_alone
+from rolecall.credit.balance import balance, truths
 from rolecall.credit.estimators import Estimator, MeanStd, RunningMean
 from rolecall.credit.metrics import credit_metrics, reward_metrics
 from rolecall.credit.units import Grouping, Scored, build_units, split_by_role
@@ -39,6 +41,9 @@ class CreditResult:
 class Algorithm:
     """How episodes are drawn, rewarded, compared and learned from; every field is a choice of its own.
 
+    `balance_verdicts`: advantages of verdicts about right and about wrong answers are weighed so that both kinds count
+    alike in the step, by a factor of at most `balance_cap` (`credit/balance.py`).
+
     >>> Algorithm(name="mine", alone="raw").grouping.peers
     'task_role'
     """
@@ -49,10 +54,13 @@ class Algorithm:
     grouping: Grouping = field(default_factory=Grouping)
     estimator: Estimator = field(default_factory=MeanStd)
     alone: str = "zero"
+    balance_verdicts: bool = False
+    balance_cap: float = 4.0
     loss: Loss = field(default_factory=Loss)
 
     def __post_init__(self) -> None:
         check_alone(self.alone)
+        self._check_balance()
         if not self.needs_peers or self.alone != "zero" or self.grouping.within_episode:
             return
         single = isinstance(self.sampler, IndependentEpisodes) and self.sampler.n < 2
@@ -60,6 +68,17 @@ class Algorithm:
             raise ConfigError(
                 f"algorithm {self.name!r} compares the episodes of a task and n is 1, so every unit "
                 f"would be alone and nothing would be learned; wanted n = 2 or more, or alone = 'running_mean'"
+            )
+
+    def _check_balance(self) -> None:
+        if not 1.0 <= self.balance_cap < math.inf:
+            raise ConfigError(
+                f"algorithm {self.name!r}: balance_cap is {self.balance_cap!r}; wanted a finite number, 1 or more"
+            )
+        if self.balance_verdicts and self.grouping.unit != "turn":
+            raise ConfigError(
+                f"algorithm {self.name!r}: balance_verdicts weighs single verdicts, and a unit is the whole "
+                f"{self.grouping.unit}; use unit = 'turn', or leave balance_verdicts out"
             )
 
     @property
@@ -89,7 +108,9 @@ class Algorithm:
             baselines=state.get("baselines", EMPTY),
             within_episode=self.grouping.within_episode,
         )
-        units = assigned.units
+        units, balanced = assigned.units, dict[str, float]()
+        if self.balance_verdicts:
+            units, balanced = balance(units, truths(scored), self.balance_cap)
         if self.grouping.unit == "episode":
             units = split_by_role(units, {turn.id: turn for one in in_order for turn in one.episode.turns})
         counts = replace(
@@ -100,7 +121,7 @@ class Algorithm:
         )
         return CreditResult(
             units=units,
-            metrics={**reward_metrics(scored), **credit_metrics(units, counts)},
+            metrics={**reward_metrics(scored), **credit_metrics(units, counts), **balanced},
             counts=counts,
             scored=scored,
             state={**state, "baselines": dict(assigned.baselines)},

@@ -27,15 +27,17 @@ ALGORITHMS: Mapping[str, Callable[..., Algorithm]] = {
     "agent_grpo": agent_grpo,
 }
 GROUPING_KEYS = tuple(field.name for field in fields(Grouping))
-OVERRIDES = ("n", "reward", "estimator", "alone", "loss", *GROUPING_KEYS)
+PLAIN_KEYS: Mapping[str, type] = {"alone": str, "balance_verdicts": bool, "balance_cap": float}
+OVERRIDES = ("n", "reward", "estimator", "loss", *PLAIN_KEYS, *GROUPING_KEYS)
 
 
 def make_algorithm(name: str, overrides: Mapping[str, Any] | None = None) -> Algorithm:
     """The algorithm that `name` names, with `overrides` in the place of its own choices.
 
     `name`: one of `ALGORITHMS`, or `module:Name` of a function that returns an `Algorithm`, or of an `Algorithm`.
-    `overrides`: parameters that are that function's own; and `n`, `alone`, `unit`, `peers`, `reduce`, `merge_copies`;
-    `reward` and `estimator`, a name, a table with a `name` and knobs, or the object itself; `loss`, a table of fields.
+    `overrides`: parameters that are that function's own; and `n`, `alone`, `balance_verdicts`, `balance_cap`, `unit`,
+    `peers`, `reduce`, `merge_copies`; `reward` and `estimator`, a name, a table with a `name` and knobs, or the object
+    itself; `loss`, a table of fields.
     """
     given = dict(overrides or {})
     factory = _factory(name)
@@ -51,8 +53,9 @@ def make_algorithm(name: str, overrides: Mapping[str, Any] | None = None) -> Alg
         changes["reward"] = _component(given.pop("reward"), REWARDS, "reward")
     if "estimator" in given:
         changes["estimator"] = _component(given.pop("estimator"), ESTIMATORS, "estimator")
-    if "alone" in given:
-        changes["alone"] = given.pop("alone")
+    for key, kind in PLAIN_KEYS.items():
+        if key in given:
+            changes[key] = coerce(given.pop(key), kind, f"algorithm {name!r}, setting {key!r}")
     if "loss" in given:
         changes["loss"] = _loss(algorithm.loss, given.pop("loss"))
     if given:
