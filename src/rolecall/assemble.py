@@ -12,13 +12,14 @@ from rolecall.algorithms.base import Algorithm
 from rolecall.algorithms.loss import Loss
 from rolecall.algorithms.make import make_algorithm
 from rolecall.config import PolicyConfig, RunConfig
-from rolecall.engines.specs import PolicySpec, resolve_model
+from rolecall.engines.specs import EndpointSpec, PolicySpec, resolve_model
 from rolecall.errors import ConfigError, boundary, nearest
 from rolecall.learner.config import LearnerConfig, check_loss_roles
 from rolecall.policies.table import PolicyTable, make_table
 from rolecall.records import Sampling
 from rolecall.registry import coerce, load_named
-from rolecall.rollout.render import ChatRenderer
+from rolecall.rollout.agentic import AgenticGroups
+from rolecall.rollout.render import ChatRenderer, EndpointRenderer, Renderer
 from rolecall.rollout.transcript import RoleSettings
 from rolecall.tasks import TASK_SOURCES
 from rolecall.tasks.base import TaskSource, TaskSplits
@@ -68,6 +69,7 @@ def make_plan(config: RunConfig) -> Plan:
         check_loss_roles(algorithm.loss, learner, workflow.roles)
     plan = Plan(config=config, workflow=workflow, algorithm=algorithm, table=table, learners=learners)
     check_sampling(plan)
+    check_schedule(plan)
     task_source(config)
     return plan
 
@@ -92,8 +94,23 @@ def policy_config(config: RunConfig, name: str) -> PolicyConfig:
 
 
 def policy_spec(name: str, config: PolicyConfig) -> PolicySpec:
+    endpoint = None
+    if config.kind == "api" and config.endpoint is not None:
+        endpoint = EndpointSpec(
+            url=config.endpoint,
+            api_key_env=config.api_key_env,
+            extra=config.extra,
+            opens_reasoning=config.opens_reasoning,
+            requests=config.requests,
+        )
     return PolicySpec(
-        name=name, kind=config.kind, model=config.model, lora=config.lora, adapter=config.adapter, dtype=config.dtype
+        name=name,
+        kind=config.kind,
+        model=config.model,
+        lora=config.lora,
+        adapter=config.adapter,
+        dtype=config.dtype,
+        endpoint=endpoint,
     )
 
 
@@ -143,7 +160,13 @@ def coerce_field(kind: type, key: str, value: Any) -> Any:
 
 
 def check_sampling(plan: Plan) -> None:
-    """A trained role must be sampled from its whole distribution."""
+    """A trained role must be sampled from its whole distribution; the prompts of an endpoint cannot be cut here."""
+    for role in plan.roles:
+        if plan.sampling[role].overlong == "truncate_left" and not plan.table.specs[plan.table.policy(role)].local:
+            raise ConfigError(
+                f"role {role!r} is served by an endpoint and its sampling has overlong = 'truncate_left': only the "
+                f"endpoint knows its tokens. Set roles.{role}.sampling.overlong = 'fail'"
+            )
     for role in plan.table.train_roles:
         sampling = plan.sampling[role]
         if sampling.greedy or sampling.truncates_support:
@@ -152,6 +175,36 @@ def check_sampling(plan: Plan) -> None:
                 f"{sampling.top_p:g}, top_k {sampling.top_k}: the log-probabilities trained on would not be those of "
                 "the policy; set temperature above 0, top_p = 1 and top_k = 0, or leave the role out of train_roles"
             )
+
+
+def check_schedule(plan: Plan) -> None:
+    """`ConfigError` when `[schedule]` asks for what the algorithm's sampler or the reward cannot give."""
+    config, agentic = plan.config, isinstance(plan.algorithm.sampler, AgenticGroups)
+    mode, name = config.schedule.mode, plan.algorithm.name
+    if not agentic:
+        if mode != "barrier":
+            raise ConfigError(
+                f"schedule.mode is {mode!r} and algorithm {name!r} draws independent episodes, which are compared when "
+                "all have ended; use mode 'barrier', or an algorithm of agentic groups such as 'marsrl'"
+            )
+        if config.rollout.refill:
+            raise ConfigError(f"rollout.refill belongs to agentic groups, and algorithm {name!r} draws episodes")
+        return
+    if config.checkpoint.keep_inflight:
+        raise ConfigError(
+            f"checkpoint.keep_inflight (--keep-inflight) records independent episodes; algorithm {name!r} keeps what "
+            "is under way in its checkpoints: leave it out"
+        )
+    if mode == "overlapped" and config.deterministic:
+        raise ConfigError(
+            "schedule.mode is 'overlapped' and deterministic is true: what is trained when depends on the clock; set "
+            "deterministic = false, or another mode"
+        )
+    if mode != "barrier" and plan.algorithm.broadcasts:
+        raise ConfigError(
+            f"the reward of algorithm {name!r} broadcasts the team's outcome, and under schedule.mode {mode!r} a "
+            "completion is trained before its chain has one; use mode 'barrier', or an agent-specific reward"
+        )
 
 
 def task_source(config: RunConfig) -> TaskSource:
@@ -168,21 +221,24 @@ def make_tasks(config: RunConfig) -> TaskSplits:
     return load_tasks(source, train=sizes.train, validation=sizes.validation, test=sizes.test, rule=rule)
 
 
-def make_renderers(plan: Plan) -> dict[str, ChatRenderer]:
-    """One renderer a policy: its model's tokenizer and chat template."""
+def make_renderers(plan: Plan) -> dict[str, Renderer]:
+    """One renderer a policy: its model's tokenizer and chat template; an endpoint has its own."""
     from transformers import AutoTokenizer
 
-    renderers: dict[str, ChatRenderer] = {}
+    renderers: dict[str, Renderer] = {}
     for name, spec in plan.table.specs.items():
+        if not spec.local:
+            renderers[name] = EndpointRenderer()
+            continue
         with boundary(ConfigError, f"loading the tokenizer of policy {name!r} from {spec.model!r}"):
             tokenizer = AutoTokenizer.from_pretrained(resolve_model(spec.model))
         options = policy_config(plan.config, name).chat_template
-        renderers[name] = ChatRenderer(tokenizer, template_options=options)
-        check_vocabulary(spec, renderers[name])
+        renderers[name] = renderer = ChatRenderer(tokenizer, template_options=options)
+        check_vocabulary(spec, renderer)
     return renderers
 
 
-def check_vocabulary(spec: PolicySpec, renderer: ChatRenderer) -> None:
+def check_vocabulary(spec: PolicySpec, renderer: Renderer) -> None:
     """`ConfigError` when a prompt has token ids that the model has no row for: model and tokenizer are not a pair."""
     from transformers import AutoConfig
 
@@ -197,7 +253,7 @@ def check_vocabulary(spec: PolicySpec, renderer: ChatRenderer) -> None:
 
 
 def role_settings(
-    plan: Plan, renderers: Mapping[str, ChatRenderer], sampling: Mapping[str, Sampling]
+    plan: Plan, renderers: Mapping[str, Renderer], sampling: Mapping[str, Sampling]
 ) -> dict[str, RoleSettings]:
     """How each role's calls are made under the given sampling."""
     config = plan.config

@@ -15,9 +15,10 @@ from typing import Any, Literal, get_args
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from rolecall.dynamics.settings import DynamicsSettings
-from rolecall.engines.specs import LocalSettings, LoraSpec
+from rolecall.engines.specs import LocalSettings, LoraSpec, RequestSettings
 from rolecall.errors import ConfigError, nearest
 from rolecall.learner.config import LearnerConfig
+from rolecall.pipeline.schedule import Schedule
 from rolecall.records import Sampling
 
 
@@ -76,24 +77,56 @@ class RoleConfig(Section):
     call_timeout_s: float | None = Field(default=None, gt=0)
 
 
+UNREAD = {
+    "chat_template": "put chat_template_kwargs into `extra`",
+    "endpoint": "leave it out, or set kind = 'api'",
+}
+EXAMPLE = "endpoint = 'http://localhost:8000/v1', model = 'Qwen/Qwen3-0.6B'"
+
+
 class PolicyConfig(Section):
-    """The weights of one policy: `model` trains a whole model, `adapter` a LoRA adapter on it, `frozen` nothing.
+    """The weights of one policy: `model` trains a whole model, `adapter` a LoRA adapter on it, `frozen` nothing; an
+    `api` policy is served by an OpenAI-compatible `endpoint` (`engines.specs.EndpointSpec`) and has none here.
 
     `chat_template` goes to the tokenizer's template (`{enable_thinking = false}`); `learner` overrides `[learner]`.
     """
 
-    kind: Literal["model", "adapter", "frozen"] = "model"
+    kind: Literal["model", "adapter", "frozen", "api"] = "model"
     model: str = "builtin:tiny"
     lora: LoraSpec | None = None
     adapter: str | None = None
     dtype: Literal["float32", "bfloat16"] = "float32"
     chat_template: dict[str, Any] = Field(default_factory=dict)
     learner: dict[str, Any] = Field(default_factory=dict)
+    endpoint: str | None = None
+    api_key_env: str | None = None
+    extra: dict[str, Any] = Field(default_factory=dict)
+    opens_reasoning: bool = False
+    requests: RequestSettings = RequestSettings()
+
+    @property
+    def unread(self) -> str | None:
+        """A setting that says something which nothing of this kind reads."""
+        here = ("lora", "adapter", "dtype", "chat_template", "learner")
+        there = ("endpoint", "api_key_env", "extra", "opens_reasoning", "requests")
+        if self.kind != "frozen":
+            names: tuple[str, ...] = here if self.kind == "api" else there
+        else:
+            names = ("learner", *there) if self.adapter is not None else ("learner", "lora", *there)
+        said = (name for name in names if getattr(self, name) != getattr(_UNSAID, name))
+        return next(said, None)
+
+
+_UNSAID = PolicyConfig()
 
 
 class RolloutConfig(Section):
     """How a step's episodes are run, and what becomes of those that fail. `episode_timeout_s` has a default, so that a
-    workflow that never ends is a timeout and not a run that hangs; raise it for slow models."""
+    workflow that never ends is a timeout and not a run that hangs; raise it for slow models.
+
+    With agentic groups `refill` is dynamic sampling that fills up: a step admits further tasks until `tasks_per_step`
+    first groups have rewards that differ, at most `max_oversampling` times as many tasks. After `max_flat_steps` steps
+    in a row in which no advantage differs from 0 the run stops with the reason (0: never)."""
 
     tasks_per_step: int = Field(default=32, ge=1)
     max_concurrent: int = Field(default=1024, ge=1)
@@ -103,6 +136,9 @@ class RolloutConfig(Section):
     on_failure: Literal["retry", "zero", "drop"] = "zero"
     max_retries: int = Field(default=1, ge=0)
     after_retries: Literal["zero", "drop"] = "zero"
+    refill: bool = False
+    max_oversampling: float = Field(default=2.0, ge=1)
+    max_flat_steps: int = Field(default=50, ge=0)
 
 
 _LOCAL = LocalSettings()
@@ -181,6 +217,7 @@ class RunConfig(Section):
     roles: dict[str, RoleConfig] = Field(default_factory=dict)
     sampling: Sampling = Sampling()
     rollout: RolloutConfig = RolloutConfig()
+    schedule: Schedule = Schedule()
     learner: LearnerConfig = LearnerConfig()
     engine: EngineConfig = EngineConfig()
     grading: GradingConfig = GradingConfig()
@@ -199,9 +236,15 @@ class RunConfig(Section):
         if self.policies and self.model != PolicyConfig():
             raise ValueError("[model] is read only under `sharing`; give each policy of [policies] its own model")
         for name, row in [*self.policies.items(), ("model", self.model)]:
-            if row.kind == "frozen" and (row.learner or (row.lora is not None and row.adapter is None)):
-                unread = "learner" if row.learner else "lora"
-                raise ValueError(f"policy {name!r} is frozen, and nothing reads its {unread!r} table; leave it out")
+            if (unread := row.unread) is not None:
+                what = f"{unread!r} table" if unread in ("learner", "lora") else repr(unread)
+                raise ValueError(
+                    f"policy {name!r} has kind = {row.kind!r}, and nothing reads its {what}; "
+                    f"{UNREAD.get(unread, 'leave it out')}"
+                )
+            if row.kind == "api" and (row.endpoint is None or row.model == _UNSAID.model):
+                missing = "endpoint" if row.endpoint is None else "model"
+                raise ValueError(f"policy {name!r} has kind = 'api' and no {missing!r}; set both, such as {EXAMPLE}")
         named = {role: role_config.policy for role, role_config in self.roles.items() if role_config.policy}
         if named and not self.policies:
             role, policy = next(iter(named.items()))
@@ -214,6 +257,12 @@ class RunConfig(Section):
             raise ValueError(
                 "deterministic = true does the step in flight again from its start, and checkpoint.keep_inflight "
                 "(--keep-inflight) goes on with it; set deterministic = false, or leave keep_inflight out"
+            )
+        served = [name for name, row in [*self.policies.items(), ("model", self.model)] if row.kind == "api"]
+        if self.deterministic and served:
+            raise ValueError(
+                f"policy {served[0]!r} is served by an endpoint, which need not write the same text twice; set "
+                "deterministic = false"
             )
         return self
 

@@ -25,7 +25,7 @@ def describe(plan: Plan) -> str:
         trained = "trained" if role in plan.table.train_roles else "not trained"
         sampling = plan.sampling[role]
         lines.append(
-            f"  {role} -> {spec.name} ({spec.kind} of {spec.model}, {spec.dtype}, {trained}); temperature "
+            f"  {role} -> {spec.name} ({made_of(spec)}, {trained}); temperature "
             f"{sampling.temperature:g}, at most {sampling.max_tokens} tokens a call, {_calls(plan, role)} call(s)"
         )
     lines += [
@@ -42,6 +42,13 @@ def describe(plan: Plan) -> str:
     return "\n".join(lines)
 
 
+def made_of(spec: PolicySpec) -> str:
+    """A policy's weights in words."""
+    if spec.endpoint is not None:
+        return f"{spec.model} at {spec.endpoint.url}"
+    return f"{spec.kind} of {spec.model}, {spec.dtype}"
+
+
 def _calls(plan: Plan, role: str) -> int:
     """The most calls of a role in one episode, as far as the workflow says."""
     return plan.workflow.max_calls().get(role, 1)
@@ -55,7 +62,7 @@ def _memory(plan: Plan) -> list[str]:
     in_engine: set[tuple[str, str]] = set()
     workers = plan.config.engine.workers if plan.config.engine.mode == "processes" else 1
     total = 0.0
-    for spec in plan.table.specs.values():
+    for spec in plan.table.local.values():
         resolve_model(spec.model)  # a folder that is not there is an error; a hub id may wait for its network
         try:
             base, trained = count_parameters(spec)

@@ -89,7 +89,7 @@ def summarise(episodes: Sequence[GradedEpisode], k: int | None = None) -> Evalua
         roles=role_estimates(episodes),
         outcomes=dict(outcome_counts(episodes)),
         grader_failures=failures,
-        num_tokens=sum(len(turn.completion.token_ids) for g in episodes for turn in g.episode.turns),
+        num_tokens=sum(turn.completion.num_tokens for g in episodes for turn in g.episode.turns),
     )
 
 

@@ -15,11 +15,11 @@ from rolecall.algorithms.diagnose import diagnose
 from rolecall.assemble import Plan, losses, make_renderers, make_tasks
 from rolecall.dynamics.behaviour import behaviour_metrics
 from rolecall.dynamics.monitor import DynamicsMonitor
-from rolecall.engines.local import LocalEngine
+from rolecall.engines.router import make_engine
 from rolecall.evaluate import Evaluation, summarise
 from rolecall.grading.episodes import grade_episodes
 from rolecall.grading.pool import GraderPool
-from rolecall.inflight import InFlight, blank_transcripts
+from rolecall.inflight import InFlight
 from rolecall.learner.checkpoint import seed_random
 from rolecall.learner.learner import Learner
 from rolecall.learner.progress import UpdateReport
@@ -29,12 +29,12 @@ from rolecall.policies.parity import Parity, probe_sequences
 from rolecall.policies.publish import Publisher
 from rolecall.progress import Progress
 from rolecall.records import GradedEpisode, Task
-from rolecall.rollout.collector import Collected
 from rolecall.rollout.loop import LoopRunner
 from rolecall.rollout.transcript import Transcript
 from rolecall.run_episodes import episode_rows, evaluation_plans, make_collector
 from rolecall.run_folder import RunFolder, environment_changes
 from rolecall.run_state import Checkpoints, Totals
+from rolecall.sources import make_source
 from rolecall.tasks.base import TaskSplits
 from rolecall.tasks.stream import TaskStream
 from rolecall.trackers import Trackers, open_trackers
@@ -52,7 +52,7 @@ class Run:
         self.splits = splits or make_tasks(config)
         self.stream = TaskStream(self.splits.train, seed=config.seed)
         self.renderers = make_renderers(plan)
-        self.policies = build_policies(plan.table.specs, plan.learners, losses(plan), seed=config.seed)
+        self.policies = build_policies(plan.table.local, plan.learners, losses(plan), seed=config.seed)
         self.learners = {n: policy.learner for n, policy in self.policies.items() if policy.learner is not None}
         self.monitor = make_monitor(plan, self.learners)
         self.checkpoints = Checkpoints(plan, folder, self.learners, self.splits.fingerprint)
@@ -62,16 +62,17 @@ class Run:
             self.graders = GraderPool(workers=config.grading.workers, deadline_s=config.grading.timeout_s)
             opened.callback(self.graders.close)
             self.graders.start({task.grader for tasks in self.splits for task in tasks})
-            self.engine = LocalEngine(
+            self.engine = make_engine(
                 list(plan.table.specs.values()), config.engine.local(deterministic=config.deterministic)
             )
             opened.callback(self.engine.shut_down)
             self.publisher = Publisher(self.engine, self.policies)
             self.parity = Parity(self.engine, self.publisher, self.policies, self._probe_sequences(), seed=config.seed)
             self.inflight = InFlight(folder) if config.checkpoint.keep_inflight else None
-            journal = self.inflight.record if self.inflight is not None else None
-            self.collector = make_collector(plan, self.renderers, self.engine, plan.sampling, journal=journal)
-            opened.callback(self.collector.close)
+            self.source = make_source(
+                plan, self.renderers, self.engine, self.graders, self.stream, inflight=self.inflight
+            )
+            opened.callback(self.source.close)
             self._opened = opened.pop_all()
         self.trackers = Trackers({}, {}, progress.note)
         self.step, self.state, self.totals = 0, dict[str, Any](), Totals()
@@ -79,6 +80,7 @@ class Run:
         self.metrics: dict[str, float] = {}
         self.transcripts: dict[str, Transcript] = {}  # of the step's episodes and of the last evaluations
         self._collected: list[GradedEpisode] = []
+        self._min_version: Mapping[str, int] = {}
         self._credit: CreditResult | None = None
 
     def close(self) -> None:
@@ -102,27 +104,21 @@ class Run:
         budget = self.config.token_budget
         return self.step >= self.config.steps or (budget is not None and self.totals.tokens_generated >= budget)
 
-    def collect(self, tasks: Sequence[Task]) -> list[GradedEpisode]:
-        """Run the step's episodes and grade them. Every episode started is counted in one outcome class; those whose
+    def collect(self) -> list[GradedEpisode]:
+        """The step's episodes, graded. Everything that was started is counted in one outcome class; the episodes whose
         turns are to be trained are returned."""
-        with self._timed("generate"):
-            collected = self._collect(tasks)
-        self.transcripts = {one.id: one for one in collected.transcripts}
-        with self._timed("grade"):
-            graded = grade_episodes(collected.episodes, self.graders)
-        tokens = sum(len(turn.completion.token_ids) for g in graded for turn in g.episode.turns)
-        tokens += sum(len(turn.completion.token_ids) for episode in collected.abandoned for turn in episode.turns)
-        self.totals.add_outcomes(collected.counts.outcomes)
-        self.totals.tokens_generated += tokens
+        found = self.source.collect(self.step)
+        for name, seconds in found.times.items():
+            self.times[name] += seconds
+        self.transcripts = dict(found.transcripts)
+        self.totals.add_outcomes(found.outcomes)
+        self.totals.tokens_generated += found.tokens
         self.totals.generate_s += self.times["generate"]
-        rights = [g.team.score for g in graded if g.team.score is not None]
-        self.metrics |= collected.counts.metrics() | behaviour_metrics(graded)
-        self.metrics["reward/team"] = sum(rights) / max(1, len(rights))
-        self.metrics["grading/failed"] = len(graded) - len(rights)
-        self.metrics["engine/tokens"] = tokens
-        self.metrics["engine/tokens_per_s"] = tokens / max(self.times["generate"], 1e-9)
-        self._collected = graded
-        return [g for g in graded if g.episode.id not in collected.dropped]
+        self.metrics |= {**found.metrics, **behaviour_metrics(found.graded)}
+        self.metrics["engine/tokens"] = found.tokens
+        self.metrics["engine/tokens_per_s"] = found.tokens / max(self.times["generate"], 1e-9)
+        self._collected, self._min_version = list(found.graded), found.min_version
+        return found.trained
 
     def credit(self, graded: Sequence[GradedEpisode]) -> CreditResult:
         """Rewards and advantages of the step's episodes."""
@@ -146,13 +142,16 @@ class Run:
                     turns,
                     sampling=self.plan.sampling,
                     train_roles=self.plan.table.train_roles,
+                    min_version=self._min_version,
                     counts=counts,
                 )
             )
             self.monitor.before_update(self.step, graded)
-            reports = {
-                name: learner.update(samples.get(name, []), self.step) for name, learner in self.learners.items()
-            }
+            reports = self.source.beside(
+                lambda: {
+                    name: learner.update(samples.get(name, []), self.step) for name, learner in self.learners.items()
+                }
+            )
         self.metrics |= {f"samples/{name}": count for name, count in counts.items()}
         self.metrics |= self.monitor.after_update(self.step)
         for report in reports.values():
@@ -173,6 +172,7 @@ class Run:
                     difference = self.loop.run(self.parity.probe(policy)).max_abs_diff
                     self.metrics[f"parity/{name}/max_abs_diff"] = difference
                     self.totals.parity_max = max(self.totals.parity_max, difference)
+        self.source.updated({name: self.engine.version(name) for name in self.learners})
 
     def validate(self) -> bool:
         """Measure the validation set at its cadence; True when this step is the best so far."""
@@ -207,7 +207,7 @@ class Run:
             return
         self._clock()
         extra = {
-            "stream": self.stream.state(),
+            "source": self.source.state(),
             "algorithm": self.state,
             "totals": asdict(self.totals),
             "trackers": self.trackers.ids,
@@ -227,7 +227,7 @@ class Run:
         InFlight(self.folder).forget(None if self.inflight is None else found.step if found else 0)
         if found is not None:
             self.step, self.state = found.step, dict(found.extra["algorithm"])
-            self.stream.restore(found.extra["stream"])
+            self.source.restore(found.extra["source"], {name: one.version for name, one in self.learners.items()})
             self.monitor.restore(found.extra["dynamics"])
             self._begun -= self.totals.wall_s
         self.track(found.extra.get("trackers", {}) if found else {})
@@ -283,19 +283,6 @@ class Run:
         return self.totals.wall_s
 
     # -- helpers ------------------------------------------------------------------------------------------------------
-
-    def _collect(self, tasks: Sequence[Task]) -> Collected:
-        """The step's episodes; with a journal, those that were in flight go on with their recorded calls."""
-        plans = self.plan.algorithm.sampler.plans(tasks)
-        if self.inflight is None:
-            return self.collector.collect(plans, self.step)
-        settings = self.collector.settings
-        blanks = blank_transcripts(plans, step=self.step, run_seed=settings.run_seed, attempts=settings.max_retries + 1)
-        recorded = self.inflight.begin(self.step, blanks, self.engine.version)
-        try:
-            return self.collector.collect(plans, self.step, recorded)
-        finally:
-            self.inflight.end(self.step)
 
     def _tell_failures(self) -> None:
         """Say once a step how many episodes failed and why the first did: counts alone name no cause."""

@@ -11,7 +11,7 @@ from rolecall.assemble import Plan, role_settings
 from rolecall.engines.base import Engine, request_seed
 from rolecall.records import EMPTY, GradedEpisode, Sampling, Task
 from rolecall.rollout.collector import Collector, CollectorSettings
-from rolecall.rollout.render import ChatRenderer
+from rolecall.rollout.render import Renderer
 from rolecall.rollout.samplers import EpisodePlan
 from rolecall.rollout.serial import to_dict
 from rolecall.rollout.stored import replay_data
@@ -20,7 +20,7 @@ from rolecall.rollout.transcript import Journal, Limits, Transcript
 
 def make_collector(
     plan: Plan,
-    renderers: Mapping[str, ChatRenderer],
+    renderers: Mapping[str, Renderer],
     engine: Engine,
     sampling: Mapping[str, Sampling],
     *,

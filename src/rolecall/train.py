@@ -23,7 +23,9 @@ def train(
     """Train as configured in the folder `path` and return the summary that is written there as summary.json."""
     plan = make_plan(config)
     if config.steps and not plan.learners:
-        raise ConfigError("every policy is frozen, so nothing would be trained; make one a model or an adapter")
+        raise ConfigError(
+            "every policy is frozen or an endpoint's, so nothing would be trained; make one a model or an adapter"
+        )
     splits = make_tasks(config)  # before the folder is made: tasks that cannot be had leave nothing behind
     folder = RunFolder.reopen(path) if resume else RunFolder.create(path, config, overwrite=overwrite)
     with closing(folder):
@@ -52,8 +54,7 @@ def _train(run: Run, *, resume: bool) -> dict[str, Any]:
         run.prove()
         before = test_evaluation(run, "before")
         for _ in run.steps():
-            tasks = run.stream.take(run.config.rollout.tasks_per_step)
-            graded = run.collect(tasks)
+            graded = run.collect()
             credit = run.credit(graded)
             run.learn(graded, credit)
             run.publish()

@@ -23,6 +23,17 @@ def config(**changes):
     return make_config(overlay(BASE, changes))
 
 
+def api(**changes):
+    return {"kind": "api", "endpoint": "http://a/v1", "model": "m"} | changes
+
+
+def judged_elsewhere(**changes):
+    """The verifier at an endpoint, the others trained here."""
+    roles = {"solver": {"policy": "own"}, "corrector": {"policy": "own"}, "verifier": {"policy": "judge"}}
+    policies = {"own": {}, "judge": api(api_key_env="KEY", extra={"chat_template_kwargs": {"enable_thinking": True}})}
+    return overlay({"policies": policies, "roles": roles, "deterministic": False}, changes)
+
+
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
@@ -44,6 +55,14 @@ def config(**changes):
         ({"model": {"model": "some/model"}, "policies": {"a": {}}}, "[model] is read only under `sharing`"),
         ({"policies": {"a": {"kind": "frozen", "learner": {"lr": 1.0}}}}, "nothing reads its 'learner' table"),
         ({"policies": {"a": {"kind": "frozen", "lora": {"rank": 2}}}}, "nothing reads its 'lora' table"),
+        ({"policies": {"a": {"endpoint": "http://a/v1"}}}, "nothing reads its 'endpoint'; leave it out, or set kind"),
+        ({"policies": {"a": api(lora={"rank": 2})}}, "nothing reads its 'lora' table"),
+        ({"policies": {"a": api(chat_template={"x": 1})}}, "put chat_template_kwargs into `extra`"),
+        ({"policies": {"a": {"kind": "api", "model": "m"}}}, "has kind = 'api' and no 'endpoint'"),
+        ({"policies": {"a": {"kind": "api", "endpoint": "http://a/v1"}}}, "has kind = 'api' and no 'model'"),
+        ({"policies": {"a": api(requests={"max_retry": 1})}}, "did you mean 'max_retries'"),
+        ({"policies": {"a": api(requests={"timeout_s": 0})}}, "requests.timeout_s is 0"),
+        ({"policies": {"a": api()}}, "need not write the same text twice; set deterministic = false"),
     ],
 )
 def test_a_wrong_key_or_value_is_named_with_what_was_wanted(changes, words):
@@ -75,6 +94,9 @@ def test_a_wrong_key_or_value_is_named_with_what_was_wanted(changes, words):
             },
             "reward.by_role names the unknown role 'verifer'; did you mean 'verifier'",
         ),
+        (judged_elsewhere(train_roles=["verifier"]), "is served by an endpoint and can never be trained"),
+        (judged_elsewhere(policies={"judge": {"endpoint": "a"}}), "is no URL such as 'http://localhost:8000/v1'"),
+        (judged_elsewhere(sampling={"overlong": "truncate_left"}), "Set roles.verifier.sampling.overlong = 'fail'"),
         ({"workflow": {"name": "rolecall.records:Outcome", "answer": "5"}}, "wanted a subclass of rolecall.workflows"),
         ({"workflow": {"name": "no_such_module:Flow"}}, "there is no module 'no_such_module' on the Python path"),
         ({"algorithm": {"name": "no_such_module:mine"}}, "there is no module 'no_such_module' on the Python path"),
@@ -108,6 +130,19 @@ def test_any_mix_of_policies_is_a_table():
     assert table.table.train_roles == ("solver", "corrector")
     assert table.learners["writer"].lr == 2e-5
     assert "judge" not in table.learners
+
+
+def test_a_role_at_an_endpoint_is_not_trained_and_has_no_tokenizer_here():
+    made = config(**judged_elsewhere())
+    plan = make_plan(made)
+    spec = plan.table.specs["judge"]
+    assert (plan.table.train_roles, tuple(plan.learners), tuple(plan.table.local)) == (ROLES[::2], ("own",), ("own",))
+    assert (spec.model, spec.endpoint.url, spec.endpoint.api_key_env) == ("m", "http://a/v1", "KEY")
+    assert spec.endpoint.extra == {"chat_template_kwargs": {"enable_thinking": True}}
+    renderer = make_renderers(plan)["judge"]
+    ids = [renderer.encode([{"role": "user", "content": text}]) for text in ("a", "a", "b")]
+    assert ids[0] == ids[1] != ids[2]
+    assert config_fingerprint(made) != config_fingerprint(config())
 
 
 def test_overrides_are_toml_values_and_plain_text_otherwise():

@@ -48,3 +48,13 @@ def test_a_frozen_policy_is_in_the_engine_alone():
     rows, _ = said(policies={"writer": {}, "judge": {"kind": "frozen"}}, roles=roles)
     assert rows["judge"][0] == 0.0
     assert rows["judge"][1] == rows["writer"][1]
+
+
+def test_a_policy_at_an_endpoint_takes_no_memory_and_is_named_by_where_it_is():
+    roles = {"solver": {"policy": "writer"}, "corrector": {"policy": "writer"}, "verifier": {"policy": "judge"}}
+    judge = {"kind": "api", "endpoint": "http://a/v1", "model": "some/judge"}
+    changes = {"policies": {"writer": {}, "judge": judge}, "roles": roles, "deterministic": False}
+    rows, _ = said(**changes)
+    assert list(rows) == ["writer"]
+    text = describe(make_plan(make_config(overlay(BASE, changes))))
+    assert "verifier -> judge (some/judge at http://a/v1, not trained)" in text

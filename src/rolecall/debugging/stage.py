@@ -11,6 +11,7 @@ from rolecall.assemble import Plan, make_plan, make_renderers, role_settings
 from rolecall.config import RunConfig, apply_overrides, load_config, make_config, read_recipe
 from rolecall.engines.base import Reply, Request
 from rolecall.engines.local import LocalEngine
+from rolecall.engines.router import RouterEngine, make_engine
 from rolecall.errors import EngineError, RolecallError, UsageError, boundary
 from rolecall.evaluate_run import find_checkpoint
 from rolecall.grading.episodes import grade_episodes
@@ -33,11 +34,11 @@ def read_target(path: Path, overrides: Sequence[str] = (), checkpoint: str = "be
 
 
 class LazyEngine:
-    """The local engine of a plan, started when a call first asks for it, with the weights of `checkpoint`."""
+    """The engine of a plan, started when a call first asks for it, with the weights of `checkpoint`."""
 
     def __init__(self, plan: Plan, checkpoint: Path | None, note: Callable[[str], None]) -> None:
         self.plan, self.checkpoint, self.note = plan, checkpoint, note
-        self.engine: LocalEngine | None = None
+        self.engine: LocalEngine | RouterEngine | None = None
 
     @property
     def weights(self) -> str:
@@ -71,11 +72,11 @@ class LazyEngine:
             self.engine.shut_down()
             self.engine = None
 
-    async def _start(self) -> LocalEngine:
+    async def _start(self) -> LocalEngine | RouterEngine:
         self.note(f"loading {', '.join(self.plan.table.specs)} ({self.weights})")
         config = self.plan.config
         inline = config.engine.model_copy(update={"mode": "inline"})
-        engine = LocalEngine(list(self.plan.table.specs.values()), inline.local(deterministic=config.deterministic))
+        engine = make_engine(list(self.plan.table.specs.values()), inline.local(deterministic=config.deterministic))
         try:
             for name, spec in self.plan.table.specs.items():
                 if self.checkpoint is not None and spec.trained:

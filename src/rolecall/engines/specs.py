@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
+from urllib.parse import urlsplit
 
 from rolecall.errors import ConfigError, nearest
 
-PolicyKind = Literal["model", "adapter", "frozen"]
+PolicyKind = Literal["model", "adapter", "frozen", "api"]
 
 BUILTIN_PREFIX = "builtin:"
 BUILTIN_ROOT = Path(__file__).resolve().parent.parent / "models"
@@ -42,10 +44,73 @@ class LoraSpec:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class RequestSettings:
+    """How an endpoint is asked. `timeout_s` bounds one attempt at one reply; a request that finds the endpoint busy,
+    broken or silent is made again up to `max_retries` times, after 0.5, 1, 2, ... seconds (at most `max_wait_s`), or
+    after as long as the endpoint says in `Retry-After`.
+
+    `max_tokens_key` is the name under which the limit on a reply is sent; what `omit` names ("seed", "top_p", ...) is
+    not sent, for endpoints that refuse it.
+    """
+
+    max_concurrent: int = 64
+    timeout_s: float = 600.0
+    max_retries: int = 4
+    max_wait_s: float = 120.0
+    max_tokens_key: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
+    omit: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for name, least in (("max_concurrent", 1), ("max_retries", 0)):
+            if getattr(self, name) < least:
+                raise ConfigError(f"requests.{name} is {getattr(self, name)}; it must be at least {least}")
+        for name in ("timeout_s", "max_wait_s"):
+            if not getattr(self, name) > 0:
+                raise ConfigError(f"requests.{name} is {getattr(self, name)}; wanted seconds, more than 0")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EndpointSpec:
+    """An OpenAI-compatible endpoint: `url` is what stands before `/chat/completions`. The key is in the environment
+    variable `api_key_env` and nowhere else. `extra` goes into the body of every request. `opens_reasoning`: the model's
+    template begins the reasoning itself, so that a reply holds `</think>` alone, or neither mark when it was cut off.
+
+    >>> EndpointSpec(url="http://localhost:8000/v1/").address
+    'http://localhost:8000/v1/chat/completions'
+    """
+
+    url: str
+    api_key_env: str | None = None
+    extra: Mapping[str, Any] = field(default_factory=dict)
+    opens_reasoning: bool = False
+    requests: RequestSettings = RequestSettings()
+
+    def __post_init__(self) -> None:
+        parts = urlsplit(self.url)
+        if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
+            raise ConfigError(f"endpoint {self.url!r} is no URL such as 'http://localhost:8000/v1'")
+        if parts.username or parts.password:
+            raise ConfigError(
+                f"the endpoint at {parts.hostname!r} has a name or password in its URL, which a run would store; put "
+                "the key into an environment variable, and its name into api_key_env"
+            )
+        for key in ("model", "messages", "stream", "n", "seed"):
+            if key in self.extra:
+                raise ConfigError(
+                    f"endpoint {self.url!r}: extra sets {key!r}, which rolecall sends itself; leave it out"
+                )
+
+    @property
+    def address(self) -> str:
+        return f"{self.url.rstrip('/')}/chat/completions"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class PolicySpec:
-    """One policy: a whole `model`, an `adapter` on the base `model`, or a `frozen` one (a model, or a model and a saved
-    adapter). `model` is a folder, a hub id, or `builtin:tiny`; `adapter` is a PEFT folder: where an adapter policy
-    starts, or what a frozen policy adds to its base.
+    """One policy: a whole `model`, an `adapter` on the base `model`, a `frozen` one (a model, or a model and a saved
+    adapter), or an `api` one, which an `endpoint` serves. `model` is a folder, a hub id, or `builtin:tiny`, and of an
+    endpoint the name that it goes by there; `adapter` is a PEFT folder: where an adapter policy starts, or what a
+    frozen policy adds to its base.
 
     >>> PolicySpec(name="solver", kind="adapter", model="builtin:tiny", lora=LoraSpec(rank=8)).trained
     True
@@ -57,10 +122,18 @@ class PolicySpec:
     lora: LoraSpec | None = None
     adapter: str | None = None
     dtype: str = "float32"
+    endpoint: EndpointSpec | None = None
 
     def __post_init__(self) -> None:
-        if self.kind not in ("model", "adapter", "frozen"):
-            raise ConfigError(f"policy {self.name!r} has kind {self.kind!r}; wanted 'model', 'adapter' or 'frozen'")
+        if self.kind not in ("model", "adapter", "frozen", "api"):
+            raise ConfigError(
+                f"policy {self.name!r} has kind {self.kind!r}; wanted 'model', 'adapter', 'frozen' or 'api'"
+            )
+        if (self.kind == "api") is not (self.endpoint is not None):
+            wanted = (
+                "an endpoint, as kind = 'api' asks for" if self.endpoint is None else "no endpoint, or kind = 'api'"
+            )
+            raise ConfigError(f"policy {self.name!r} has kind {self.kind!r}; wanted {wanted}")
         if self.kind == "model" and (self.lora is not None or self.adapter is not None):
             raise ConfigError(f"policy {self.name!r} is a whole model but names an adapter; use kind = 'adapter'")
         if self.kind == "adapter" and self.lora is None and self.adapter is None:
@@ -68,7 +141,12 @@ class PolicySpec:
 
     @property
     def trained(self) -> bool:
-        return self.kind != "frozen"
+        return self.kind in ("model", "adapter")
+
+    @property
+    def local(self) -> bool:
+        """Whether its weights are on this machine."""
+        return self.kind != "api"
 
 
 def resolve_model(model: str) -> str:

@@ -25,6 +25,11 @@ class PolicyTable:
     specs: Mapping[str, PolicySpec]
     train_roles: tuple[str, ...]
 
+    @property
+    def local(self) -> Mapping[str, PolicySpec]:
+        """The policies whose weights are on this machine: all but those that endpoints serve."""
+        return {name: spec for name, spec in self.specs.items() if spec.local}
+
     def policy(self, role: str) -> str:
         """The policy of a role; `ConfigError` for a role that the table does not have."""
         if role not in self.roles:
@@ -102,10 +107,9 @@ def _train_roles(
     for role in wanted or ():
         if role not in table:
             raise ConfigError(f"train_roles names the unknown role {role!r}{nearest(role, table)}")
-        if not specs[table[role]].trained:
-            raise ConfigError(
-                f"train_roles names {role!r}, whose policy {table[role]!r} is frozen; drop one of the two"
-            )
+        if not (spec := specs[table[role]]).trained:
+            why = "is frozen" if spec.local else "is served by an endpoint and can never be trained"
+            raise ConfigError(f"train_roles names {role!r}, whose policy {table[role]!r} {why}; drop one of the two")
     trained = tuple(
         role for role, policy in table.items() if (role in wanted if wanted is not None else specs[policy].trained)
     )

@@ -73,7 +73,9 @@ def _turn(
 ) -> str:
     completion = mapping(turn.get("completion"))
     tokens = completion.get("token_ids")
-    num_tokens = len(tokens) if isinstance(tokens, list) else 0
+    wrote = mapping(completion.get("endpoint"))
+    counted = number(wrote.get("num_tokens")) if wrote else len(tokens) if isinstance(tokens, list) else 0
+    num_tokens = int(counted) if math.isfinite(counted) else 0
     stop = str(completion.get("stop", ""))
     about = names.get(str(turn.get("about")))
     facts = [f"{num_tokens:,} {'token' if num_tokens == 1 else 'tokens'}", *([f"about {about}"] if about else [])]
@@ -104,7 +106,8 @@ def _prompt(turn: Mapping[str, Any]) -> str:
         for message in messages[:12]
     )
     note = f", {len(messages) - 12} messages left out" if len(messages) > 12 else ""
-    count = f", {len(ids):,} tokens" if isinstance(ids, list) else ""
+    wrote = mapping(mapping(turn.get("completion")).get("endpoint"))  # its prompt has a hash here, and no tokens
+    count = f", {len(ids):,} tokens" if isinstance(ids, list) and not wrote else ""
     is_open = " open" if size <= OPEN_PROMPT else ""
     return f"<details{is_open}><summary>prompt{count}{note}</summary>{body}</details>"
 

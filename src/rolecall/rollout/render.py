@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
@@ -67,6 +69,17 @@ class PlainRenderer:
 
     def visible(self, ids: Sequence[int], stop: Stop) -> str | None:
         return after_reasoning(self.decode(ids), opened=False)
+
+
+class EndpointRenderer(PlainRenderer):
+    """For a policy that an endpoint serves: it is sent the messages, and only it knows their tokens. Sixteen numbers, a
+    hash of the messages, stand for the prompt; a reply has its text in `Completion.endpoint`."""
+
+    end_ids: tuple[int, ...] = ()
+
+    def encode(self, messages: Messages) -> tuple[int, ...]:
+        said = json.dumps([[message["role"], message["content"]] for message in messages])
+        return tuple(hashlib.blake2b(said.encode(), digest_size=16).digest())
 
 
 class ChatRenderer:

@@ -48,6 +48,7 @@ def turn_view(turn: Mapping[str, Any], record: Mapping[str, Any]) -> dict[str, A
     completion = turn["completion"]
     versions, logprobs = completion["versions"], completion["logprobs"]
     role, copy, call = turn["key"]
+    wrote = completion.get("endpoint")  # text from an endpoint, which counts its own tokens
     return {
         "id": turn["id"],
         "name": f"{role}{f'.{copy}' if copy else ''}:{call}",
@@ -56,8 +57,8 @@ def turn_view(turn: Mapping[str, Any], record: Mapping[str, Any]) -> dict[str, A
         "call": call,
         "policy": turn["policy"],
         "versions": [min(versions), max(versions)] if versions else None,
-        "num_prompt": len(turn["prompt_ids"]),
-        "num_tokens": len(completion["token_ids"]),
+        "num_prompt": (wrote["num_prompt_tokens"] or 0) if wrote else len(turn["prompt_ids"]),
+        "num_tokens": (wrote["num_tokens"] or 0) if wrote else len(completion["token_ids"]),
         "mean_logprob": finite(sum(logprobs) / len(logprobs)) if logprobs else None,
         "stop": completion["stop"],
         "messages": turn["messages"],

@@ -37,6 +37,8 @@ def token_view(
 ) -> dict[str, Any]:
     """Prompt tokens, then completion tokens, in parallel lists; a prompt token has no log-probability."""
     completion = turn["completion"]
+    if completion.get("endpoint"):
+        return endpoint_view(turn, config=config, source=source, advantages=advantages)
     num_prompt = len(turn["prompt_ids"])
     ids = [*turn["prompt_ids"], *completion["token_ids"]]
     trained, why = training_use(turn, config=config, source=source, advantages=advantages)
@@ -58,6 +60,16 @@ def token_view(
     return found
 
 
+def endpoint_view(
+    turn: Mapping[str, Any], *, config: Mapping[str, Any], source: str, advantages: Mapping[str, float]
+) -> dict[str, Any]:
+    """The view of a turn that an endpoint wrote: it has no tokens."""
+    trained, why = training_use(turn, config=config, source=source, advantages=advantages)
+    lists: dict[str, Any] = {name: [] for name in ("ids", "logprobs", "versions")}
+    problem = "an endpoint returned this text: only it knows the tokens"
+    return {**lists, "num_prompt": 0, "trained": trained, "why": why, "pieces": None, "problem": problem}
+
+
 def training_use(
     turn: Mapping[str, Any], *, config: Mapping[str, Any], source: str, advantages: Mapping[str, float]
 ) -> tuple[bool, str]:
@@ -72,6 +84,8 @@ def training_use(
         return False, f"train_roles leaves the {role} out"
     if kind == "frozen":
         return False, f"the policy {policy} is frozen"
+    if kind == "api":
+        return False, f"an endpoint serves the policy {policy}"
     if advantage is None:
         return False, "the turn has no advantage, so it is in no sample"
     if advantage == 0:
