@@ -1,65 +1,29 @@
-"""Where a training step's episodes come from: what every source gives, and the one of independent episodes."""
+"""Where a step's episodes come from: independent episodes, or the pipeline of agentic groups."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
+from rolecall.assemble import Plan, role_settings
+from rolecall.engines.base import Engine
 from rolecall.grading.episodes import grade_episodes
 from rolecall.grading.pool import GraderPool
 from rolecall.inflight import InFlight, blank_transcripts
-from rolecall.records import EMPTY, GradedEpisode
+from rolecall.pipeline.candidates import Play
+from rolecall.pipeline.source import PipelineSource, SourceSettings
+from rolecall.rollout.agentic import AgenticGroups
 from rolecall.rollout.collector import Collected, Collector
+from rolecall.rollout.render import Renderer
 from rolecall.rollout.samplers import Sampler
-from rolecall.rollout.transcript import Transcript
+from rolecall.rollout.steps import EpisodeSource, StepEpisodes
+from rolecall.rollout.transcript import Limits
+from rolecall.run_episodes import make_collector
 from rolecall.tasks.stream import TaskStream
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class StepEpisodes:
-    """The graded episodes of a step: all that are counted, and the ids of those whose turns are not trained.
-
-    `min_version` is the oldest policy version whose tokens are trained, by policy (a policy that is not named: any).
-    `tokens` counts what was generated in the step, retries included; `times` are seconds by what took them.
-    `transcripts` replay the episodes, by id.
-    """
-
-    graded: Sequence[GradedEpisode]
-    untrained: frozenset[str] = frozenset()
-    metrics: Mapping[str, float] = EMPTY
-    outcomes: Mapping[str, int] = EMPTY
-    tokens: int = 0
-    transcripts: Mapping[str, Transcript] = EMPTY
-    min_version: Mapping[str, int] = EMPTY
-    times: Mapping[str, float] = EMPTY
-
-    @property
-    def trained(self) -> list[GradedEpisode]:
-        return [one for one in self.graded if one.episode.id not in self.untrained]
-
-
-class EpisodeSource(Protocol):
-    """Gives the episodes of each step; what it has under way between steps is part of the checkpoint."""
-
-    def collect(self, step: int) -> StepEpisodes: ...
-
-    def beside(self, work: Callable[[], T]) -> T:
-        """Do `work` (learning); a source that never waits goes on generating meanwhile."""
-        ...
-
-    def updated(self, versions: Mapping[str, int]) -> None:
-        """The step's update is published: the versions of the policies now."""
-        ...
-
-    def state(self) -> dict[str, Any]: ...
-
-    def restore(self, state: Mapping[str, Any]) -> None: ...
-
-    def close(self) -> None: ...
 
 
 @dataclass(kw_only=True)
@@ -90,7 +54,7 @@ class IndependentSource:
                 "grading/failed": float(len(graded) - len(rights)),
             },
             outcomes=collected.counts.outcomes,
-            tokens=sum(len(turn.completion.token_ids) for episode in every for turn in episode.turns),
+            tokens=sum(turn.completion.num_tokens for episode in every for turn in episode.turns),
             transcripts={one.id: one for one in collected.transcripts},
             times={"generate": generated - begun, "grade": time.monotonic() - generated},
         )
@@ -117,8 +81,50 @@ class IndependentSource:
     def state(self) -> dict[str, Any]:
         return {"stream": self.stream.state()}
 
-    def restore(self, state: Mapping[str, Any]) -> None:
+    def restore(self, state: Mapping[str, Any], versions: Mapping[str, int]) -> None:
         self.stream.restore(state["stream"])
 
     def close(self) -> None:
         self.collector.close()
+
+
+def make_source(
+    plan: Plan,
+    renderers: Mapping[str, Renderer],
+    engine: Engine,
+    graders: GraderPool,
+    stream: TaskStream,
+    *,
+    inflight: InFlight | None = None,
+) -> EpisodeSource:
+    """The source that the plan's sampler and `[schedule]` ask for."""
+    config, sampler = plan.config, plan.algorithm.sampler
+    if isinstance(sampler, AgenticGroups):
+        play = Play(
+            workflow=plan.workflow,
+            roles=role_settings(plan, renderers, plan.sampling),
+            limits=Limits(deadline_s=config.rollout.episode_timeout_s),
+        )
+        settings = SourceSettings(
+            run_seed=config.seed,
+            deterministic=config.deterministic,
+            tasks_per_step=config.rollout.tasks_per_step,
+            max_concurrent=config.rollout.max_concurrent,
+            max_retries=config.rollout.max_retries if config.rollout.on_failure == "retry" else 0,
+            back_up=plan.algorithm.broadcasts,
+            refill=config.rollout.refill,
+            max_oversampling=config.rollout.max_oversampling,
+            watchdog_s=config.rollout.watchdog_s,
+        )
+        versions = dict.fromkeys(plan.table.specs, 0)
+        return PipelineSource(play, engine, graders, stream, sampler, config.schedule, settings, versions)
+    journal = inflight.record if inflight is not None else None
+    return IndependentSource(
+        collector=make_collector(plan, renderers, engine, plan.sampling, journal=journal),
+        sampler=sampler,
+        stream=stream,
+        graders=graders,
+        tasks_per_step=config.rollout.tasks_per_step,
+        inflight=inflight,
+        version=engine.version,
+    )

@@ -18,6 +18,7 @@ from rolecall.errors import ConfigError, RolecallError, boundary
 from rolecall.records import EMPTY, CreditUnit, GradedEpisode, Reward
 from rolecall.rewards.base import RewardFunction
 from rolecall.rewards.outcome import TeamOutcome
+from rolecall.rollout.agentic import AgenticGroups
 from rolecall.rollout.samplers import IndependentEpisodes, Sampler
 
 
@@ -61,6 +62,7 @@ class Algorithm:
     def __post_init__(self) -> None:
         check_alone(self.alone)
         self._check_balance()
+        self._check_sampler()
         if not self.needs_peers or self.alone != "zero" or self.grouping.within_episode:
             return
         single = isinstance(self.sampler, IndependentEpisodes) and self.sampler.n < 2
@@ -69,6 +71,25 @@ class Algorithm:
                 f"algorithm {self.name!r} compares the episodes of a task and n is 1, so every unit "
                 f"would be alone and nothing would be learned; wanted n = 2 or more, or alone = 'running_mean'"
             )
+
+    def _check_sampler(self) -> None:
+        """Agentic groups draw turns, and `drawn` compares what they draw."""
+        agentic, grouping = isinstance(self.sampler, AgenticGroups), self.grouping
+        if agentic and grouping.unit != "turn":
+            raise ConfigError(
+                f"algorithm {self.name!r} draws agentic groups, in which every turn is a candidate of its own, and "
+                f"unit is {grouping.unit!r}; use unit = 'turn'"
+            )
+        if grouping.peers == "drawn" and not agentic:
+            raise ConfigError(
+                f"algorithm {self.name!r}: peers = 'drawn' compares the candidates of agentic groups, and the sampler "
+                f"is {type(self.sampler).__name__}; use peers = 'prompt', or the algorithm 'marsrl'"
+            )
+
+    @property
+    def broadcasts(self) -> bool:
+        """Whether the reward of a turn depends on the outcome of what follows it."""
+        return bool(getattr(self.reward, "broadcasts", False))
 
     def _check_balance(self) -> None:
         if not 1.0 <= self.balance_cap < math.inf:

@@ -9,12 +9,13 @@ from typing import Any, TypeVar, get_type_hints
 
 from rolecall.algorithms.base import Algorithm
 from rolecall.algorithms.loss import Loss
-from rolecall.algorithms.named import agent_grpo, dr_mas, mas_grpo, rae, workflow_grpo
+from rolecall.algorithms.named import agent_grpo, dr_mas, marsrl, mas_grpo, rae, workflow_grpo
 from rolecall.credit import ESTIMATORS
 from rolecall.credit.units import Grouping
 from rolecall.errors import ConfigError, boundary, nearest
 from rolecall.registry import coerce, load_attribute, load_named
 from rolecall.rewards import REWARDS
+from rolecall.rollout.agentic import AgenticGroups
 from rolecall.rollout.samplers import IndependentEpisodes
 
 T = TypeVar("T", Grouping, Loss)
@@ -25,6 +26,7 @@ ALGORITHMS: Mapping[str, Callable[..., Algorithm]] = {
     "workflow_grpo": workflow_grpo,
     "rae": rae,
     "agent_grpo": agent_grpo,
+    "marsrl": marsrl,
 }
 GROUPING_KEYS = tuple(field.name for field in fields(Grouping))
 PLAIN_KEYS: Mapping[str, type] = {"alone": str, "balance_verdicts": bool, "balance_cap": float}
@@ -93,8 +95,8 @@ def _call(name: str, factory: Callable[..., Algorithm], given: dict[str, Any], o
     return algorithm
 
 
-def _with_n(algorithm: Algorithm, n: int) -> IndependentEpisodes:
-    if not isinstance(algorithm.sampler, IndependentEpisodes):
+def _with_n(algorithm: Algorithm, n: int) -> IndependentEpisodes | AgenticGroups:
+    if not isinstance(algorithm.sampler, IndependentEpisodes | AgenticGroups):
         raise ConfigError(
             f"algorithm {algorithm.name!r} draws by {type(algorithm.sampler).__name__}, which has no n; "
             f"leave n out, and set the knobs of the sampler where the algorithm makes it"

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from rolecall.algorithms.base import Algorithm
 from rolecall.algorithms.loss import Loss
 from rolecall.credit.estimators import MeanStd, RunningMean
 from rolecall.credit.units import Grouping
+from rolecall.records import EMPTY
 from rolecall.rewards.agent_specific import AgentSpecific
 from rolecall.rewards.outcome import TeamOutcome
+from rolecall.rollout.agentic import AgenticGroups
 from rolecall.rollout.samplers import IndependentEpisodes
 
 
@@ -76,4 +80,27 @@ def agent_grpo(n: int = 8) -> Algorithm:
         grouping=Grouping(unit="turn", peers="task_role_truth"),
         estimator=MeanStd(),
         loss=Loss(ratio="one", clipped=False),
+    )
+
+
+def marsrl(
+    n: int = 8,
+    k: int = 2,
+    stages: int = 5,
+    pool: str = "task",
+    pick: str = "adaptive",
+    prefer: Mapping[str, str] = EMPTY,
+) -> Algorithm:
+    """MarsRL (arXiv 2511.11373): groups of completions of one input, rewards of each agent's own, UloRL's loss.
+
+    The ratio is 1 (POIS), the mean over tokens of groups with a spread (dynamic sampling), no KL, mastered positive
+    tokens masked. The parameters are those of `rollout.agentic.AgenticGroups`.
+    """
+    return Algorithm(
+        name="marsrl",
+        sampler=AgenticGroups(n=n, k=k, stages=stages, pool=pool, pick=pick, prefer=dict(prefer)),
+        reward=AgentSpecific(),
+        grouping=Grouping(unit="turn", peers="drawn"),
+        estimator=MeanStd(),
+        loss=Loss(ratio="one", clipped=False, zero_advantage_in_denominator=False, mask_mastered=True),
     )

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from rolecall.errors import LearnerError
-from rolecall.records import CreditUnit, Sample, Sampling, Span, Turn
+from rolecall.records import EMPTY, CreditUnit, Sample, Sampling, Span, Turn
 
 
 def build_samples(
@@ -18,6 +18,7 @@ def build_samples(
     merge: bool = True,
     train_roles: Collection[str] | None = None,
     allow_truncated_support: bool = False,
+    min_version: Mapping[str, int] = EMPTY,
     counts: Counter[str] | None = None,
 ) -> list[Sample]:
     """One sample a turn or, with `merge`, one for each run of turns in which every prompt extends the sequence before
@@ -25,8 +26,10 @@ def build_samples(
 
     `sampling` maps roles to the settings their turns were sampled with. Spans cover exactly the sampled tokens, a
     sampled end token included. A turn that several units hold (it lies on several branches) is trained once, with the
-    mean of their advantages. `counts` gains `turns`, `merged`, `shared`, `empty` (no token was sampled: nothing to
-    train) and `untrained_role`. `LearnerError`: unknown turn, empty prompt, greedy sampling, truncated support.
+    mean of their advantages. `min_version` bounds the age of trained tokens, by policy: older ones, which come first in
+    a completion, are left out of its span. `counts` gains `turns`, `merged`, `shared`, `empty` (no token was sampled:
+    nothing to train), `untrained_role`, and `stale` and `stale_tokens`, turns that are too old as a whole and tokens
+    that are. `LearnerError`: unknown turn, empty prompt, greedy sampling, truncated support.
     """
     counts = counts if counts is not None else Counter()
     advantages = _advantages(units, turns, train_roles, counts)
@@ -35,11 +38,17 @@ def build_samples(
     trajectories: dict[tuple[str, str, str, int], list[tuple[Turn, float]]] = defaultdict(list)
     for turn_id, (episode_id, values) in advantages.items():
         turn = turns[turn_id]
+        if (oldest := min_version.get(turn.policy)) is not None:
+            num_stale = sum(version < oldest for version in turn.completion.versions)
+            counts["stale_tokens"] += num_stale
+            if num_stale == len(turn.completion.versions):
+                counts["stale"] += 1
+                continue
         place = (episode_id, turn.policy, turn.key.role, turn.key.copy)
         trajectories[place].append((turn, sum(values) / len(values)))
     samples: list[Sample] = []
     for (episode_id, _, role, _), trained in trajectories.items():
-        sequences = _sequences(trained, merge)
+        sequences = _sequences(trained, merge, min_version)
         counts["merged"] += len(trained) - len(sequences)
         samples += [sequence.sample(episode_id, sampling[role].temperature) for sequence in sequences]
     return samples
@@ -117,19 +126,22 @@ class _Sequence:
         size = len(self.token_ids)
         return len(turn.prompt_ids) >= size and list(turn.prompt_ids[:size]) == self.token_ids
 
-    def append(self, turn: Turn, advantage: float) -> None:
+    def append(self, turn: Turn, advantage: float, oldest: int | None) -> None:
+        """Add a turn; its tokens of versions before `oldest` become part of what it is conditioned on."""
         new = turn.prompt_ids[len(self.token_ids) :]
         self.token_ids += new
         self.logprobs += [0.0] * len(new)
-        start = len(self.token_ids)
+        versions = turn.completion.versions
+        stale = 0 if oldest is None else next((at for at, v in enumerate(versions) if v >= oldest), len(versions))
+        start = len(self.token_ids) + stale
         self.token_ids += turn.completion.token_ids
-        self.logprobs += turn.completion.logprobs
+        self.logprobs += [0.0] * stale + list(turn.completion.logprobs[stale:])
         span = Span(
             turn_id=turn.id,
             start=start,
             stop=len(self.token_ids),
             advantage=advantage,
-            version=turn.completion.version,
+            version=min(versions[stale:], default=0),
         )
         self.spans.append(span)
 
@@ -146,7 +158,7 @@ class _Sequence:
         )
 
 
-def _sequences(trained: list[tuple[Turn, float]], merge: bool) -> list[_Sequence]:
+def _sequences(trained: list[tuple[Turn, float]], merge: bool, min_version: Mapping[str, int]) -> list[_Sequence]:
     """Lay the turns of one trajectory into as few sequences as exact prefixes allow."""
     sequences: list[_Sequence] = []
     for turn, advantage in sorted(trained, key=lambda item: (item[0].key.call, item[0].candidate)):
@@ -155,5 +167,5 @@ def _sequences(trained: list[tuple[Turn, float]], merge: bool) -> list[_Sequence
         if sequence is None:
             sequence = _Sequence.begin(turn)
             sequences.append(sequence)
-        sequence.append(turn, advantage)
+        sequence.append(turn, advantage, min_version.get(turn.policy))
     return sequences

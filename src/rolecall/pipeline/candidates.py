@@ -105,7 +105,7 @@ class GroupWork:
         """The path up to a row that has ended, in its completion or in its failure."""
         reply = self.completions[number] if self.errors[number] is None else self.errors[number]
         assert reply is not None
-        return self.frontier.advance((self.key, reply, number))
+        return self.frontier.advance((self.key, reply, number), peers=f"{self.frontier.transcript.id}/{self.key}")
 
     def turn(self, number: int) -> Turn | None:
         return self.transcript(number).call(self.key).turn

@@ -349,7 +349,8 @@ class Scheduler:
                 if self.versions[policy] - oldest >= bound:
                     parts.append(
                         f"the learner of {policy!r} (version {self.versions[policy]}) waits for "
-                        f"{open_versions[oldest]} groups begun under version {oldest}, which have to be trained before it moves on"
+                        f"{open_versions[oldest]} groups begun under version {oldest}, which have to be trained "
+                        "before it moves on"
                     )
         return "; ".join(parts)
 

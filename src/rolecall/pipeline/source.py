@@ -17,7 +17,7 @@ from statistics import fmean
 from typing import Any, TypeVar
 
 from rolecall.engines.base import Engine
-from rolecall.errors import CallTimeout, ConfigError, EngineError, RolecallError, boundary
+from rolecall.errors import CallTimeout, EngineError, RolecallError, boundary
 from rolecall.grading.episodes import grade_episodes_async
 from rolecall.grading.pool import GraderPool
 from rolecall.pipeline.candidates import GroupWork, Play, stand_after
@@ -29,8 +29,8 @@ from rolecall.rewards.agent_specific import AgentSpecific
 from rolecall.rollout.agentic import AgenticGroups
 from rolecall.rollout.loop import LoopRunner
 from rolecall.rollout.runner import Frontier
+from rolecall.rollout.steps import StepEpisodes
 from rolecall.rollout.transcript import Finished, Transcript
-from rolecall.sources import StepEpisodes
 from rolecall.tasks.stream import TaskStream
 
 T = TypeVar("T")
@@ -70,16 +70,8 @@ class PipelineSource:
         settings: SourceSettings,
         versions: Mapping[str, int],
     ) -> None:
-        if not schedule.ticks and settings.deterministic:
-            raise ConfigError(
-                "schedule.mode is 'overlapped' and deterministic is true: what is trained when depends on the clock; "
-                "set deterministic = false, or another mode"
-            )
-        if settings.back_up and schedule.mode != "barrier":
-            raise ConfigError(
-                f"the reward broadcasts the team's outcome, and schedule.mode is {schedule.mode!r}: a completion is "
-                "trained before its chain has an outcome; use mode 'barrier', or an agent-specific reward"
-            )
+        assert schedule.ticks or not settings.deterministic
+        assert schedule.mode == "barrier" or not settings.back_up
         self.play, self.engine, self.graders, self.stream = play, engine, graders, stream
         self.sampler, self.schedule, self.settings = sampler, schedule, settings
         self.scheduler = Scheduler(
@@ -410,7 +402,8 @@ class PipelineSource:
             ],
         }
 
-    def restore(self, state: Mapping[str, Any]) -> None:
+    def restore(self, state: Mapping[str, Any], versions: Mapping[str, int]) -> None:
+        self.scheduler.versions.update(versions)
         self.stream.restore(state["stream"])
         self.num_chains = state["num_chains"]
         self.chains, self.groups = {}, {}

@@ -61,6 +61,12 @@ class Mixed:
             _check_weights(f"mixed.by_role.{role}", weights, self.sources)
 
     @property
+    def broadcasts(self) -> bool:
+        """Whether a part with weight depends on the outcome of what follows a turn."""
+        weighed = {part for weights in (self.weights, *self.by_role.values()) for part in weights if weights[part]}
+        return any(getattr(self.sources[part], "broadcasts", False) for part in weighed)
+
+    @property
     def sources(self) -> dict[str, RewardFunction]:
         return {**PARTS, **self.extra}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from rolecall.errors import ConfigError, nearest
 from rolecall.records import GradedEpisode, OutcomeClass, Reward
@@ -20,6 +21,7 @@ class TeamOutcome:
     """
 
     truncated: str = "zero"
+    broadcasts: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if self.truncated not in TRUNCATED_RULES:

@@ -74,16 +74,15 @@ class Frontier:
         seed = call_seed(branch, key, candidate)
         return replace(self._waiting(key).request, candidate=candidate, seed=seed)
 
-    def advance(self, *answers: tuple[Key, Completion | RolecallError, int]) -> Transcript:
+    def advance(self, *answers: tuple[Key, Completion | RolecallError, int], peers: str | None = None) -> Transcript:
         """The transcript in which waiting calls got these replies, each with its candidate number.
 
-        The turn of a candidate has one id on every path that takes it, as long as one call is answered at a time; the
-        candidates of one call name the same peers.
+        The turn of a candidate has one id on every path that takes it, as long as one call is answered at a time.
+        `peers` names the candidates that were drawn with it (None: the turns of this call and prompt).
         """
         transcript = self.transcript
         for key, reply, candidate in answers:
             pending = self._waiting(key)
-            peers = f"{self.transcript.id}/{key}"
             transcript = transcript.branch(key, candidate)
             settings = self.session.roles[key.role]
             record = make_record(self.session.workflow, settings, transcript, pending, reply, candidate, peers)
