@@ -226,3 +226,21 @@ def test_a_reward_that_raises_or_gives_no_rewards_is_one_message_that_names_it(r
     algorithm = Algorithm(name="own", reward=reward, grouping=Grouping(unit="turn", peers="task"), estimator=MeanStd())
     with pytest.raises(RolecallError, match=words):
         algorithm.advantages(made_step())
+
+
+def test_a_small_reward_for_format_is_small_only_where_answers_differ_or_nothing_divides_by_the_spread():
+    """Rewards 0.1, 0.1, 0.1, 0 (all wrong, one unreadable): mean 0.075, deviation 0.05, so advantages 0.5 and -1.5; the
+    plain difference to the mean stays small. With one answer right (1.1, 0.1, 0.1, 0: mean 0.325, deviation 0.5188) the
+    readable and the unreadable wrong ones are close, -0.434 and -0.626."""
+    mixed = {"reward": {"name": "mixed", "weights": {"correct": 1.0, "format": 0.1}}}
+
+    def step(*right):
+        said = [solution(one) if one is not None else solution(False, value=None) for one in right]
+        return [made_episode(one, index=index) for index, one in enumerate(said)]
+
+    wrong = step(False, False, False, None)
+    assert list(earned(make_algorithm("agent_grpo", mixed), wrong)[1].values()) == [0.5, 0.5, 0.5, -1.5]
+    plain = make_algorithm("agent_grpo", {**mixed, "estimator": "mean"})
+    assert list(earned(plain, wrong)[1].values()) == [0.025, 0.025, 0.025, -0.075]
+    one_right = earned(make_algorithm("agent_grpo", mixed), step(True, False, False, None))[1]
+    assert list(one_right.values()) == [1.494, -0.434, -0.434, -0.626]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
 
 import pytest
 
@@ -66,6 +67,70 @@ def test_a_truncated_turn_earns_nothing_even_when_its_words_are_right():
     given = AgentSpecific()(episode)
     assert [reward.total for reward in given.values()] == [0.0, 0.0]
     assert all(reward.parts == {"correct": 0.0, "truncated": 1.0} for reward in given.values())
+
+
+def chain(first, verdict, second, verdict_again, third, **more):
+    """Solver, verifier, corrector, verifier, corrector, each about the turn before it."""
+    return [
+        solution(first, **more),
+        report(verdict, about=0, **more),
+        solution(second, "corrector", about=1, **more),
+        report(verdict_again, about=2, **more),
+        solution(third, "corrector", about=3, **more),
+    ]
+
+
+VERDICT_TABLE = {
+    ("correct", True): 1.0,
+    ("correct", False): 0.0,
+    ("wrong", True): 0.0,
+    ("wrong", False): 1.0,
+    (None, True): 0.0,
+    (None, False): 0.0,
+}
+"""R_V by verdict and by whether the judged answer is right (MarsRL, arXiv 2511.11373, section 3.1)."""
+
+
+def test_section_9_check_1_the_truth_table_of_every_role_and_nothing_flows_upstream():
+    """All 72 chains of five turns: the solver and each corrector earn their own answer, whatever they were given; each
+    verifier earns the table on the answer in front of it; and no turn's reward depends on a later one, or on the team's
+    outcome."""
+    answers, verdicts = (True, False), ("correct", "wrong", None)
+    for first, verdict, second, again, third in product(answers, verdicts, answers, verdicts, answers):
+        said = chain(first, verdict, second, again, third)
+        wanted = [
+            float(first),
+            VERDICT_TABLE[verdict, first],
+            float(second),
+            VERDICT_TABLE[again, second],
+            float(third),
+        ]
+        for size, team in product(range(1, 6), (RIGHT, GRADER_FAILED)):
+            assert totals(AgentSpecific(), made_episode(*said[:size], team=team)) == wanted[:size]
+
+
+@pytest.mark.parametrize("position", range(5), ids=["solver", "verifier", "corrector", "verifier 2", "corrector 2"])
+def test_an_overlong_turn_of_any_role_counts_as_wrong_and_leaves_the_others_as_they_are(position):
+    """Every turn would earn 1, and 0.1 for its format: the one that is cut off earns 0 of both."""
+    said = chain(False, "wrong", True, "correct", True)
+    whole, small = AgentSpecific(), Mixed(weights={"correct": 1.0, "format": 0.1})
+    said[position] = replace(said[position], stop=Stop.LENGTH)
+    wanted = [0.0, 1.0, 1.0, 1.0, 1.0]
+    wanted[position] = 0.0
+    assert totals(whole, made_episode(*said)) == wanted
+    given = whole(made_episode(*said))[f"t/0/{position}"]
+    assert given.parts == {"correct": 0.0, "truncated": 1.0}
+    by_format = [value + (0.0 if place == position else 0.1) for place, value in enumerate(wanted)]
+    assert totals(small, made_episode(*said)) == pytest.approx(by_format)
+
+
+def test_a_small_reward_for_format_tells_readable_turns_from_others():
+    """`correct` plus 0.1 of `format`: right 1.1, wrong and readable 0.1, unreadable 0."""
+    small = Mixed(weights={"correct": 1.0, "format": 0.1})
+    assert totals(small, made_episode(solution(False), report("wrong"))) == pytest.approx([0.1, 1.1])
+    assert totals(small, made_episode(solution(True), report(None))) == pytest.approx([1.1, 0.0])
+    given = small(made_episode(solution(True), report(None)))["t/0/1"]
+    assert given.parts == {"correct": 0.0, "format": 0.0, "unparsed": 1.0}
 
 
 def test_a_failed_grader_gives_no_reward_and_never_zero():

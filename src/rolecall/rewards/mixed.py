@@ -16,7 +16,8 @@ from rolecall.rewards.truth import unparsed
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Format:
-    """1 when the turn's claim could be parsed, else 0: part `format`. A turn that claims nothing has no reward."""
+    """1 when the turn ended by itself and its claim could be parsed, else 0: part `format`. A turn that claims nothing
+    has no reward."""
 
     def __call__(self, graded: GradedEpisode) -> dict[str, Reward]:
         return {turn.id: _format(graded, turn) for turn in graded.episode.turns}
@@ -25,6 +26,8 @@ class Format:
 def _format(graded: GradedEpisode, turn: Turn) -> Reward:
     if graded.episode.outcome_class.failed:
         return marked("format", "failed", 0.0)
+    if turn.truncated:
+        return marked("format", "truncated", 0.0)
     if turn.claim is None:
         return marked("format", "unjudged", None)
     if unparsed(turn):
