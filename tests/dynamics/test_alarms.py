@@ -98,6 +98,13 @@ CASES: dict[str, tuple[Mapping[str, Any], str, str, str, int]] = {
     "zero spread": (ALL_ZERO, "rewards_zero", "solver", "cause: zero spread", 3),
     "agrees": ({"behaviour__verifier__says_correct": 0.99}, "always_agrees", "verifier", "99% while 50%", 5),
     "rejects": ({"behaviour__verifier__says_wrong": 1.0}, "always_rejects", "verifier", "100% while 50%", 5),
+    "wolf": (
+        {"behaviour__verifier__num_right_judged": 24.0, "behaviour__verifier__num_false_alarms": 15.0},
+        "cries_wolf",
+        "verifier",
+        "62% of the last 24 right answers",
+        5,
+    ),
     "captured": (
         {"dynamics__solver__mass_share": 0.95, "dynamics__verifier__mass_share": 0.05},
         "mass_captured",
@@ -155,15 +162,52 @@ def test_every_rule_has_a_case() -> None:
     [
         {"behaviour__verifier__says_correct": 1.0, "behaviour__verifier__judged_right": 0.99},
         {"behaviour__verifier__says_wrong": 1.0, "behaviour__verifier__judged_right": 0.02},
+        {"behaviour__verifier__num_right_judged": 40.0, "behaviour__verifier__num_false_alarms": 19.0},
+        {"behaviour__verifier__num_right_judged": 1.0, "behaviour__verifier__num_false_alarms": 1.0},
         {"reward__solver__total": 0.0},  # rewards that cancel out leave advantages
         {"dynamics__solver__kl_last": 0.009},  # nine times the usual, and tiny
         {"learner__team__grad_norm": 2.9},
         {"learner__team__moved_share": None, "learner__team__mismatch": None},
     ],
-    ids=["truth is right too", "truth is wrong too", "zero sum", "tiny KL", "large, not enormous", "nothing measured"],
+    ids=[
+        "truth is right too",
+        "truth is wrong too",
+        "some false alarms",
+        "too few right answers",
+        "zero sum",
+        "tiny KL",
+        "large, not enormous",
+        "nothing measured",
+    ],
 )
 def test_what_only_looks_like_trouble_raises_none(changes: Mapping[str, Any]) -> None:
     assert raised(12, **changes) == []
+
+
+def judged(right: float, alarms: float, **more: float) -> dict[str, float]:
+    counts = {"behaviour__verifier__num_right_judged": right, "behaviour__verifier__num_false_alarms": alarms}
+    return {**counts, "behaviour__verifier__judged_right": right / 64, **more}
+
+
+def test_false_alarms_are_counted_over_as_many_steps_as_hold_enough_right_answers() -> None:
+    """Two right answers a step, both called wrong: after ten steps there are twenty, and five steps later an alarm."""
+    one = board()
+    assert feed(one, 13, **judged(2.0, 2.0)) == []
+    [alarm] = feed(one, 1, 14, **judged(2.0, 2.0))
+    assert (alarm.key, alarm.step) == ("cries_wolf", 14)
+    assert "100% of the last 20 right answers" in alarm.seen
+    assert "balance_verdicts = true" in alarm.move
+    assert "3% of what it judges is right" in alarm.move
+    feed(one, 12, 15, **judged(40.0, 15.0))  # the last step alone holds enough: 15 of 40
+    assert one.active == ()
+
+
+def test_a_verifier_that_says_nothing_but_wrong_raises_one_alarm_or_the_other() -> None:
+    everything = {"behaviour__verifier__says_wrong": 1.0, "behaviour__verifier__says_correct": 0.0}
+    mixed = feed(board(), 8, **judged(32.0, 32.0, **everything))
+    assert [alarm.key for alarm in mixed] == ["always_rejects"]
+    rare = feed(board(), 24, **judged(2.0, 2.0, **everything))  # too few right answers for the other to speak
+    assert [alarm.key for alarm in rare] == ["cries_wolf"]
 
 
 def test_two_roles_in_policies_of_their_own_cannot_capture_each_others_mass() -> None:
@@ -251,6 +295,11 @@ def test_the_state_stays_small_over_a_long_run() -> None:
 
 
 def test_settings_out_of_range_are_named() -> None:
-    for knobs, words in (({"patience": 0}, "patience"), ({"captured": 1.5}, "captured"), ({"kl_jump": 1.0}, "kl_jump")):
+    for knobs, words in (
+        ({"patience": 0}, "patience"),
+        ({"right_judged": 0}, "right_judged"),
+        ({"captured": 1.5}, "captured"),
+        ({"kl_jump": 1.0}, "kl_jump"),
+    ):
         with pytest.raises(ConfigError, match=words):
             AlarmSettings(**knobs)  # type: ignore[arg-type]

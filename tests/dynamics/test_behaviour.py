@@ -73,6 +73,9 @@ def test_verdict_rates_are_over_all_verdicts_and_truth_rates_over_those_that_can
     )
     assert metrics["behaviour/solver/accuracy"] == pytest.approx(2 / 4)
     assert metrics["behaviour/verifier/num_turns"] == 5.0
+    assert metrics["behaviour/verifier/num_right_judged"] == 2.0
+    assert metrics["behaviour/verifier/num_false_alarms"] == 1.0
+    assert "behaviour/solver/num_right_judged" not in metrics
     assert role_estimates(episodes)["verifier"]["recall"].n == 2
 
 

@@ -73,17 +73,46 @@ def verdicts_stuck(scene: Scene) -> Iterator[Signal]:
             share = scene.now.get(f"behaviour/{role}/{name}")
             if share is None or right is None:
                 continue
-            mixed = settings.mixed <= right <= 1.0 - settings.mixed
             yield Signal(
                 key=key,
                 subject=role,
-                off=mixed and share >= settings.agree,
+                off=_says_only(scene, role, name),
                 well=share < settings.agree - 0.05,
                 seen=f"{name} {share:.0%} while {right:.0%} of what it judged was right",
                 usual=f"says_correct near {right:.0%}",
                 move=f"see {other} and reward/{role}/correct: a constant verdict must earn less than a true one; "
                 "compare verdicts among peers of the same truth",
             )
+
+
+def cries_wolf(scene: Scene) -> Iterator[Signal]:
+    """A judging role that calls right answers wrong, however few of them it is given: they are counted over as many of
+    the last steps as hold enough. Where it says nothing else at all, `verdicts_stuck` speaks."""
+    settings = scene.settings
+    for role in scene.roles:
+        keys = [f"behaviour/{role}/{name}" for name in ("num_right_judged", "num_false_alarms")]
+        if any(key not in scene.now for key in keys):
+            continue
+        right = alarms = 0.0
+        past = [(*scene.past.get(key, ()), scene.now[key]) for key in keys]
+        for judged, false in zip(*map(reversed, past), strict=False):  # from this step back
+            right, alarms = right + judged, alarms + false
+            if right >= settings.right_judged:
+                break
+        if right < settings.right_judged:
+            continue
+        rate, shown = alarms / right, scene.now.get(f"behaviour/{role}/judged_right", 0.0)
+        yield Signal(
+            key="cries_wolf",
+            subject=role,
+            off=rate >= settings.false_alarm and not _says_only(scene, role, "says_wrong"),
+            well=rate < 0.8 * settings.false_alarm,
+            seen=f"it called {rate:.0%} of the last {right:g} right answers it judged wrong",
+            usual=f"well under {settings.false_alarm:.0%}",
+            move=f"{shown:.0%} of what it judges is right, and an adaptive pick feeds it mostly wrong answers, so that "
+            "calling everything wrong pays: set algorithm.balance_verdicts = true, or pick balanced "
+            '(algorithm.pick = "balanced")',
+        )
 
 
 def mass_captured(scene: Scene) -> Iterator[Signal]:
@@ -271,6 +300,15 @@ def validation_fell(scene: Scene) -> Iterator[Signal]:
     )
 
 
+def _says_only(scene: Scene, role: str, name: str) -> bool:
+    """Whether nearly all verdicts of a role are the one that `name` counts, while the truth is mixed."""
+    share, right = scene.now.get(f"behaviour/{role}/{name}"), scene.now.get(f"behaviour/{role}/judged_right")
+    if share is None or right is None:
+        return False
+    mixed = scene.settings.mixed <= right <= 1.0 - scene.settings.mixed
+    return mixed and share >= scene.settings.agree
+
+
 def _rewards_are_zero(metrics: Metrics, role: str) -> bool:
     """Whether a role that was called earned nothing at all: rewards that cancel out leave advantages."""
     total = metrics.get(f"reward/{role}/total", 0.0)
@@ -301,6 +339,7 @@ RULES: tuple[Rule, ...] = (
     rewards_zero,
     never_trains,
     verdicts_stuck,
+    cries_wolf,
     mass_captured,
     entropy_collapse,
     gradient_explodes,

@@ -190,5 +190,5 @@ class AlarmBoard:
 START_STEPS = 3
 """Steps whose mean entropy is what a role started with."""
 
-REMEMBERED = ("/grad_norm", "/kl_last")
-"""Ends of the keys whose usual value is taken from the steps before."""
+REMEMBERED = ("/grad_norm", "/kl_last", "/num_right_judged", "/num_false_alarms")
+"""Ends of the keys whose values in the steps before are looked at."""

@@ -26,6 +26,10 @@ class RateByTask:
     def estimate(self) -> Estimate:
         return proportion(list(self.values.values()))
 
+    @property
+    def trials(self) -> list[float]:
+        return [value for values in self.values.values() for value in values]
+
 
 Rates = dict[str, dict[str, RateByTask]]
 
@@ -103,12 +107,19 @@ def role_estimates(episodes: Iterable[GradedEpisode]) -> dict[str, dict[str, Est
 
 
 def behaviour_metrics(episodes: Iterable[GradedEpisode]) -> dict[str, float]:
-    """One step's figures under `behaviour/<role>/<name>`, with lengths in tokens and the number of turns."""
+    """One step's figures under `behaviour/<role>/<name>`, with lengths in tokens and the number of turns.
+
+    Of a role that judges also `num_right_judged`, right answers it judged, and `num_false_alarms`, those called wrong.
+    """
     episodes = list(episodes)
     metrics: dict[str, float] = {}
     for role, rates in role_rates(episodes).items():
         for name, rate in rates.items():
             metrics[f"behaviour/{role}/{name}"] = rate.estimate().mean
+        if "judged_right" in rates:
+            alarms = rates["false_alarm"].trials
+            metrics[f"behaviour/{role}/num_right_judged"] = float(len(alarms))
+            metrics[f"behaviour/{role}/num_false_alarms"] = sum(alarms)
     lengths: dict[str, list[int]] = defaultdict(list)
     for graded in episodes:
         for turn in graded.episode.turns:

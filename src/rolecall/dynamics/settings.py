@@ -14,6 +14,7 @@ class AlarmSettings:
 
     `window`: steps that "usual" is taken from. `agree`: share of one verdict from which a verifier counts as always
     saying it, while the share of right answers among those it judged is at least `mixed` and at most 1 - `mixed`.
+    `false_alarm`: share of right answers called wrong, over as many of the last steps as hold `right_judged` of them.
     `captured`: share of a policy's gradient mass that one role may take. `entropy_left`: share of the entropy of the
     first steps that must be left. `norm_jump`, `kl_jump`: multiples of the usual value; a KL below `kl_floor` nats a
     token never counts as a jump. `clipped`, `truncated`, `unparsed`: shares of tokens or turns. `moved`: share of the
@@ -28,6 +29,8 @@ class AlarmSettings:
     window: int = 20
     agree: float = 0.98
     mixed: float = 0.1
+    false_alarm: float = 0.5
+    right_judged: int = 20
     captured: float = 0.9
     entropy_left: float = 0.05
     norm_jump: float = 10.0
@@ -46,7 +49,9 @@ class AlarmSettings:
                 f"dynamics.alarms.patience ({self.patience}) must be at least 1 and dynamics.alarms.window "
                 f"({self.window}) at least 3"
             )
-        for name in ("agree", "captured", "clipped", "truncated", "unparsed"):
+        if self.right_judged < 1:
+            raise ConfigError(f"dynamics.alarms.right_judged is {self.right_judged}; wanted 1 right answer or more")
+        for name in ("agree", "false_alarm", "captured", "clipped", "truncated", "unparsed"):
             if not 0.0 < getattr(self, name) <= 1.0:
                 raise ConfigError(f"dynamics.alarms.{name} is {getattr(self, name)}; wanted a share in (0, 1]")
         if self.norm_jump <= 1.0 or self.kl_jump <= 1.0:
