@@ -42,6 +42,7 @@ UNSEEN = {
     "behaviour/<role>/recall": "as above",
     "behaviour/<role>/false_alarm": "as above",
     "behaviour/<role>/judged_right": "as above",
+    "credit/verdict_weight_right": "as above",
 }
 """Documented keys that the small runs of this test need not write."""
 
@@ -79,11 +80,12 @@ def written(tmp_path_factory: pytest.TempPathFactory, random_model: str, task_fi
     """The keys of tiny runs that between them use every area."""
     root, keys = tmp_path_factory.mktemp("runs"), set[str]()
     anchored = {"loss": {"kl_coef": 0.01, "kl_against": "base", "clipped": True, "ratio": "token"}}
+    anchored["loss"] |= {"mask_mastered": True, "correction": "truncated"}
     for number, changes in enumerate(
         (
             {"sharing": "shared", "algorithm": anchored, "learner": {"minibatches": 2}},
             {"sharing": "isolated", "train_roles": ["solver"]},
-            {"sharing": "shared", "algorithm": {"name": "agent_grpo", "n": 4}},
+            {"sharing": "shared", "algorithm": {"name": "agent_grpo", "n": 4, "balance_verdicts": True}},
         )
     ):
         config = small(random_model, task_file, **changes)
