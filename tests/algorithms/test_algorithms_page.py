@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 import sys
 import types
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
-from rolecall.algorithms import ALGORITHMS, make_algorithm
+import rolecall
+from rolecall.algorithms import ALGORITHMS, Loss, make_algorithm
 from rolecall.credit import ESTIMATORS, PEERS
 from rolecall.rewards import MARKS, REWARDS
 from rolecall.testing_credit import check_algorithm, check_reward, made_step
@@ -33,8 +35,25 @@ def test_every_name_has_a_row_on_the_page(name):
     assert re.search(rf"^\| `{name}` \|", PAGE, re.M)
 
 
+@pytest.mark.parametrize("name", [field.name for field in fields(Loss)])
+def test_every_setting_of_the_loss_has_a_row_with_its_default(name):
+    row = re.search(rf"^\| (.*`{name}`.*?) \| (.*?) \|", PAGE, re.M)
+    assert row is not None
+    default = dict(zip(re.findall(r"`(\w+)`", row[1]), row[2].split(", "), strict=False))[name]
+    value = getattr(Loss(), name)
+    assert default.strip("`").startswith("none" if value in (None, {}) else str(value).lower().removesuffix(".0")), name
+
+
+def test_every_file_and_function_that_the_page_names_is_there():
+    source = Path(rolecall.__file__).parent
+    for path in re.findall(r"`((?:rewards|credit|learner|algorithms|rollout)/\w+\.py)`", PAGE):
+        assert (source / path).exists(), path
+    for path, function in re.findall(r"`(learner/\w+\.py)`: `(\w+)`", PAGE):
+        assert f"def {function}(" in (source / path).read_text(), function
+
+
 def test_every_metric_of_a_step_is_on_the_page():
-    metrics = make_algorithm("agent_grpo").advantages(made_step()).metrics
+    metrics = make_algorithm("agent_grpo", {"balance_verdicts": True}).advantages(made_step()).metrics
     roles = ("solver", "verifier", "corrector")
     parts = {"correct", *MARKS}
     for key in metrics:
