@@ -87,10 +87,11 @@ def made_episode(
         call = sum(turn.key[:2] == (one.role, one.copy) for turn in turns)
         if one.grade is not None:
             answers[turn_id] = one.grade
+        key = Key(one.role, one.copy, call)
         completion = Completion(token_ids=(3, 0), logprobs=(-0.5, -0.1), versions=(0, 0), stop=one.stop)
         turn = Turn(
             id=turn_id,
-            key=Key(one.role, one.copy, call),
+            key=key,
             policy=one.policy,
             messages=({"role": "user", "content": "?"},),
             prompt_ids=one.prompt_ids,
@@ -99,6 +100,7 @@ def made_episode(
             claim=None if one.kind is None else Claim(kind=one.kind, value=one.value),
             about=None if one.about is None else turns[one.about].id,
             parent=turns[-1].id if turns else None,
+            peers=f"{task}/{key}/{'-'.join(map(str, one.prompt_ids))}",  # as if drawn together for one input
         )
         turns.append(turn)
     episode = Episode(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import types
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 
@@ -141,3 +141,14 @@ def test_what_is_no_algorithm_is_named_with_what_was_wanted():
 def test_a_module_that_is_not_there_is_one_clear_message():
     with pytest.raises(ConfigError, match="there is no module 'no_such_module' on the Python path"):
         make_algorithm("no_such_module:thing")
+
+
+def test_the_options_of_marsrl_are_off_by_default_and_reached_by_their_keys():
+    plain = make_algorithm("marsrl")
+    assert plain.loss == Loss(ratio="one", clipped=False, zero_advantage_in_denominator=False, mask_mastered=True)
+    assert (plain.reward, plain.balance_verdicts) == (AgentSpecific(), False)
+    small = {"name": "mixed", "weights": {"correct": 1.0, "format": 0.1}}
+    sais = {"ratio": "token", "clipped": True, "clip_high": 0.2}
+    made = make_algorithm("marsrl", {"reward": small, "balance_verdicts": True, "balance_cap": 2, "loss": sais})
+    assert made.loss == replace(plain.loss, ratio="token", clipped=True, clip_high=0.2)
+    assert (made.reward, made.balance_verdicts, made.balance_cap) == (Mixed(weights=small["weights"]), True, 2.0)

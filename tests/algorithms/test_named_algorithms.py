@@ -184,7 +184,7 @@ def test_credit_metrics_say_who_holds_the_advantage_and_where_it_is_flat():
 
 
 @pytest.mark.parametrize("name", sorted(ALGORITHMS))
-@settings(max_examples=20)
+@settings(max_examples=20, deadline=None)
 @given(random=st.randoms())
 def test_no_algorithm_sees_the_order_of_the_episodes(name, random):
     algorithm, step = make_algorithm(name), made_step()

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rolecall.algorithms import make_algorithm
@@ -63,6 +63,7 @@ def test_a_class_on_its_own_weighs_half_and_the_other_has_no_weight():
     assert class_weights({RIGHT: 0, WRONG: 0}, 4.0) == {}
 
 
+@settings(deadline=None)
 @given(st.integers(1, 200), st.integers(1, 200))
 def test_below_the_cap_both_classes_count_alike_and_add_up_to_all_units(right, wrong):
     weights = class_weights({RIGHT: right, WRONG: wrong}, 1e9)
