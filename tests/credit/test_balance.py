@@ -110,12 +110,12 @@ def test_the_balance_is_reached_from_a_configuration_and_checked():
     assert (made.balance_verdicts, made.balance_cap) == (True, 3.0)
     assert check_algorithm(made) == []
     assert not make_algorithm("agent_grpo").balance_verdicts
-    for settings, message in (
+    for wrong, message in (
         ({"balance_verdicts": "yes"}, "'balance_verdicts': 'yes' is str, wanted bool"),
         ({"balance_cap": 0.5}, "balance_cap is 0.5; wanted a finite number, 1 or more"),
         ({"balance_verdict": True}, "did you mean 'balance_verdicts'"),
     ):
         with pytest.raises(ConfigError, match=message):
-            make_algorithm("agent_grpo", settings)
+            make_algorithm("agent_grpo", wrong)
     with pytest.raises(ConfigError, match="a unit is the whole episode; use unit = 'turn'"):
         make_algorithm("mas_grpo", {"balance_verdicts": True})
