@@ -39,6 +39,8 @@ EPISODE_SCHEMA = pa.schema(
     ]
 )
 COMPACT_AT = 64
+ROW_GROUP = {"metrics": 1 << 20, "episodes": 1024}
+"""Rows a group: metrics are read whole, and of the episodes a reader opens one at a time, with the group around it."""
 ENDS = ("summary.json", "evaluation_after.json", "evaluations/after.parquet", "report.html")
 """What the end of a run writes: it goes when the run goes on."""
 LOCK = ".lock"
@@ -201,7 +203,7 @@ class RunFolder:
     def write_evaluation(self, name: str, rows: Iterable[Mapping[str, Any]]) -> None:
         """The episodes of an evaluation, as `evaluations/<name>.parquet`, in the columns of `write_episodes`."""
         table = pa.Table.from_pylist([dict(r) for r in rows], schema=EPISODE_SCHEMA)
-        self._write_parquet(f"evaluations/{name}.parquet", "evaluation/episodes", table)
+        self._write_parquet(f"evaluations/{name}.parquet", "evaluation/episodes", table, ROW_GROUP["episodes"])
 
     def write_alarms(self, alarms: Iterable[Mapping[str, Any]]) -> None:
         """Every alarm raised so far (`Alarm.to_dict`), in `alarms.json`, oldest first."""
@@ -224,7 +226,7 @@ class RunFolder:
                 first, last = _span(path)
                 if first <= step < last:
                     kept = pq.read_table(path, filters=[("step", "<=", step)])
-                    self._write_parquet(f"{kind}/{first:08d}-{step:08d}.parquet", "forget", kept)
+                    self._write_parquet(f"{kind}/{first:08d}-{step:08d}.parquet", "forget", kept, ROW_GROUP[kind])
                 if last > step:
                     path.unlink()
         if (self.path / ALARMS).is_file():
@@ -242,19 +244,20 @@ class RunFolder:
         return [part for part in parts if not any(_inside(spans[part], spans[other]) for other in parts)]
 
     def _write_table(self, kind: str, step: int, table: pa.Table) -> None:
-        self._write_parquet(f"{kind}/{step:08d}-{step:08d}.parquet", kind, table)
+        self._write_parquet(f"{kind}/{step:08d}-{step:08d}.parquet", kind, table, ROW_GROUP[kind])
         parts = self._parts(kind)
         if len(parts) >= COMPACT_AT:
             self._compact(kind, parts)
 
-    def _write_parquet(self, name: str, point: str, table: pa.Table) -> None:
-        self.write(name, point, lambda path: pq.write_table(table, path, compression="zstd"))
+    def _write_parquet(self, name: str, point: str, table: pa.Table, row_group: int) -> None:
+        self.write(name, point, lambda path: pq.write_table(table, path, compression="zstd", row_group_size=row_group))
 
     def _compact(self, kind: str, parts: list[Path]) -> None:
         """Fold many small files into one that covers their span; the small ones go once it stands."""
         first, last = _span(parts[0])[0], max(_span(part)[1] for part in parts)
         name = f"{kind}/{first:08d}-{last:08d}.parquet"
-        self._write_parquet(name, "compact", pa.concat_tables([pq.read_table(part) for part in parts]))
+        table = pa.concat_tables([pq.read_table(part) for part in parts])
+        self._write_parquet(name, "compact", table, ROW_GROUP[kind])
         self._remove_but(kind, [self.path / name])
 
     def _remove_but(self, kind: str, parts: list[Path]) -> None:

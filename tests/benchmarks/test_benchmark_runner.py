@@ -20,8 +20,8 @@ def runner(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
     """benchmarks/run.py as a module, its folder on the path as when it is run."""
     monkeypatch.syspath_prepend(str(BENCHMARKS))
     yield importlib.import_module("run")
-    for name in ("run", "figures", "scripted_10000", "step_trl", "step_comlrl", "engine_generate", "dynamics_share"):
-        sys.modules.pop(name, None)
+    for path in BENCHMARKS.glob("*.py"):
+        sys.modules.pop(path.stem, None)
 
 
 def call(runner: ModuleType, monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
@@ -35,7 +35,7 @@ def test_the_list_names_every_benchmark_and_every_figure_with_a_line_each(
     assert call(runner, monkeypatch, "--list") == 0
     lines = capsys.readouterr().out.splitlines()
     heads = [line.split(":")[0] for line in lines if not line.startswith(" ")]
-    assert heads == ["step_trl", "step_comlrl", "engine_generate", "scripted_10000", "dynamics"]
+    assert heads == ["step_trl", "step_comlrl", "engine_generate", "scripted_10000", "dynamics", "viewer"]
     figures = [line.split("  ", 2)[1:] for line in lines if line.startswith("  ")]
     assert all(name.split("/")[0] in heads and what for name, what in figures)
     assert len({name for name, _ in figures}) == len(figures) > 20
@@ -57,6 +57,18 @@ def test_json_is_one_flat_object_of_the_listed_figures_with_their_spread(
     assert 16 <= found["scripted_10000/turns"]["value"] <= 16 * 5
     for said in ("command: ", "machine: ", "versions: ", "repeats: 2"):
         assert said in err
+
+
+def test_the_viewers_pages_are_measured_on_a_run_as_training_writes_it(
+    runner: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    viewer = importlib.import_module("viewer_first_page")
+    monkeypatch.setattr(viewer, "STEPS", 3)
+    found = viewer.run(1)
+    here = set(viewer.FIGURES) - {name for name in viewer.FIGURES if "/" in name}
+    assert here <= set(found) <= set(viewer.FIGURES)
+    assert 3 * 64 < found["turns"]["value"] < 3 * 64 * 5
+    assert all(found[page]["value"] > 0 for page in viewer.PAGES)
 
 
 def test_a_peer_that_is_not_installed_gives_one_line_and_the_others_go_on(

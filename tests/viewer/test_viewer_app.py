@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import socket
@@ -280,6 +281,27 @@ def test_a_port_in_use_is_said_with_another_that_is_free():
         listen(other).close()
 
 
+def test_answers_on_a_connection_kept_open_do_not_wait_for_each_other():
+    """Without TCP_NODELAY each answer waits about 40 ms for the reader's acknowledgement of its headers."""
+
+    class Seen(asyncio.Protocol):
+        def connection_made(self, transport):
+            delays.append(transport.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+            transport.close()
+
+    async def connect():
+        server = await asyncio.get_running_loop().create_server(Seen, sock=listener)
+        reader, writer = await asyncio.open_connection(*listener.getsockname())
+        await reader.read()
+        writer.close()
+        server.close()
+
+    delays = []
+    with listen(0) as listener:
+        asyncio.run(connect())
+    assert delays == [1]
+
+
 def test_the_server_listens_on_the_loopback_address_alone():
     with listen(0) as listener:
         assert listener.getsockname()[0] == "127.0.0.1"
@@ -310,6 +332,20 @@ def test_the_viewer_imports_nothing_of_the_training_side():
         "import rolecall.viewer.app, rolecall.viewer.serve, sys;"
         "heavy = {'torch', 'transformers', 'tokenizers', 'rolecall.config', 'rolecall.run_folder'} & set(sys.modules);"
         "assert not heavy, heavy"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_pages_are_read_without_pandas_whose_import_takes_longer_than_the_reading(tmp_path):
+    finish(make_run(tmp_path / "one", steps=3), 3)
+    code = (
+        "import sys; from pathlib import Path; from rolecall.viewer.service import Service;"
+        "from rolecall.viewer.runs import Root; from rolecall.viewer.episodes import Query;"
+        f"service = Service(Root(Path({str(tmp_path)!r})));"
+        "service.run('one'), service.sparks(['one']), service.steps('one', None, 9), service.step('one', 3);"
+        "service.episodes('one', Query(team='right', task='sum:3:0', outcome='ok'), 0, 9);"
+        f"service.episode('one', Query(), {EPISODE!r});"
+        "assert 'pandas' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
 

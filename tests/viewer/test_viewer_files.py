@@ -7,11 +7,14 @@ import os
 import time
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from viewer_runs import METRICS, add_step, finish, make_run, write
 
 from rolecall.errors import UsageError
+from rolecall.viewer.arrays import floats, integers, scalar, truths
 from rolecall.viewer.metrics import Metrics, alarms, role_names, thinned
 from rolecall.viewer.parts import NotThere, step_parts
 from rolecall.viewer.runs import Root, RunPath
@@ -96,6 +99,18 @@ def test_the_values_of_a_step_are_those_of_that_step_alone(tmp_path):
     metrics.refresh()
     assert metrics.at(2)["policy/shared/version"] == 2.0
     assert metrics.at(9) == {}
+
+
+def test_columns_become_arrays_with_what_is_missing_marked():
+    table = pa.table({"n": pa.chunked_array([[1, None], [3]], pa.int32()), "x": pa.chunked_array([[0.5], [None, 2.0]])})
+    assert integers(table["n"]).tolist() == [1, -1, 3]
+    assert integers(table["n"].slice(1)).tolist() == [-1, 3]
+    np.testing.assert_equal(floats(table["x"]), [0.5, np.nan, 2.0])
+    assert truths(pc.equal(table["n"], scalar(3))).tolist() == [False, False, True]
+    names = pa.chunked_array([["a", "ä€", None, ""]])
+    assert [truths(pc.equal(names, scalar(name))).tolist().index(True) for name in ("a", "ä€", "")] == [0, 1, 3]
+    assert integers(pa.chunked_array([], pa.int64())).tolist() == []
+    assert floats(pa.chunked_array([], pa.float64())).tolist() == []
 
 
 def test_thinning_keeps_both_ends_and_every_spike():

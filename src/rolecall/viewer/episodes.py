@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from rolecall.viewer.arrays import floats, integers, scalar, truths
 from rolecall.viewer.metrics import finite
 from rolecall.viewer.parts import NotThere, Part, Unreadable, named_parts, read_columns, step_parts
 from rolecall.viewer.records import Records, parse_record, turns_of
@@ -104,7 +105,7 @@ class Episodes:
     def locate(self, source: str, episode: str) -> tuple[Part, int]:
         """Where an episode is; `NotThere` names the run's sources and an id that exists."""
         for part in reversed(self._known(source)):
-            row = pc.index(self._index[part]["episode"], episode).as_py()
+            row = pc.index(self._index[part]["episode"], scalar(episode)).as_py()
             if row >= 0:
                 return part, row
         raise NotThere(f"there is no episode {episode!r} among the {self.sources()[source]} of {source!r} in this run")
@@ -128,7 +129,7 @@ class Episodes:
         found: list[dict[str, Any]] = []
         for part in self._parts.get(source, []):
             table = self._index[part]
-            same = pc.and_(pc.equal(table["task"], task), pc.equal(table["step"], step))
+            same = pc.and_(pc.equal(table["task"], scalar(task)), pc.equal(table["step"], scalar(step)))
             found += _plain(table.filter(same).select(["episode", "outcome", "team_score"]))
         return found
 
@@ -138,7 +139,7 @@ class Episodes:
         for part in self._parts.get(TRAINING, []):
             if part.span[0] <= step <= part.span[1]:
                 table = self._index[part]
-                rows += _plain(table.filter(pc.equal(table["step"], step)))
+                rows += _plain(table.filter(pc.equal(table["step"], scalar(step))))
         return rows
 
     def row(self, part: Part, row: int) -> dict[str, Any]:
@@ -184,7 +185,7 @@ class Episodes:
             return
         for part in parts if query.order == "oldest" else reversed(parts):
             rows = self._rows(part, query)
-            steps = np.asarray(self._index[part]["step"])[rows]
+            steps = integers(self._index[part]["step"])[rows]
             order = np.argsort(steps if query.order == "oldest" else -steps, kind="stable")
             for row in rows[order]:
                 if not query.text or self._holds(part, int(row), query.text):
@@ -194,15 +195,15 @@ class Episodes:
         """The rows of a file that match; of a text, those that may: `_holds` has the last word."""
         table = self._index[part]
         mask = np.ones(table.num_rows, bool)
-        steps = np.asarray(table["step"])
+        steps = integers(table["step"])
         if query.step_min is not None:
             mask &= steps >= query.step_min
         if query.step_max is not None:
             mask &= steps <= query.step_max
         if query.outcome:
-            mask &= np.asarray(pc.equal(table["outcome"], query.outcome))
+            mask &= truths(pc.equal(table["outcome"], scalar(query.outcome)))
         if query.task:
-            mask &= np.asarray(pc.equal(table["task"], query.task))
+            mask &= truths(pc.equal(table["task"], scalar(query.task)))
         if query.team:
             mask &= _team_mask(table["team_score"], query.team)
         if query.deep and mask.any():
@@ -252,7 +253,7 @@ class Episodes:
             return np.ones(self._index[part].num_rows, bool)
         stored = json.dumps(text)[1:-1]
         found = [pc.match_substring(texts, stored, ignore_case=True) for _, texts in self.records.texts(part)]
-        return np.concatenate([np.asarray(mask.to_numpy(zero_copy_only=False), bool) for mask in found])
+        return np.concatenate([truths(mask) for mask in found])
 
     def _holds(self, part: Part, row: int, text: str) -> bool:
         """Whether a person who reads the episode meets a text, in any case of its letters."""
@@ -264,7 +265,7 @@ class Episodes:
 
 def _team_mask(scores: pa.ChunkedArray, team: str) -> NDArray[np.bool_]:
     """right: a whole score; wrong: less; failed: no grade could be given."""
-    values: NDArray[np.float64] = np.asarray(scores, float)
+    values = floats(scores)
     masks = {"failed": np.isnan(values), "right": values >= 1.0, "wrong": values < 1.0}
     return masks[team]
 
@@ -303,7 +304,7 @@ def _plain(table: pa.Table) -> list[dict[str, Any]]:
 
 
 def _with_column(table: pa.Table, rows: NDArray[np.int64], name: str) -> Iterator[tuple[int, int]]:
-    return zip(rows.tolist(), np.asarray(table[name])[rows].tolist(), strict=True)
+    return zip(rows.tolist(), integers(table[name])[rows].tolist(), strict=True)
 
 
 def _take(items: Iterator[tuple[Part, int]], number: int) -> Iterator[tuple[Part, int]]:

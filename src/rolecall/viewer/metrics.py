@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from rolecall.viewer.arrays import floats, integers
 from rolecall.viewer.parts import Part, Unreadable, read_columns, step_parts
 
 Series = tuple[NDArray[np.int64], NDArray[np.float64]]
@@ -79,8 +80,7 @@ class Metrics:
         except Unreadable as error:
             return Loaded(stamp=part.stamp, series={}, problem=str(error))
         encoded = pc.dictionary_encode(table["key"].combine_chunks())
-        codes = np.asarray(encoded.indices)
-        steps, values = table["step"].to_numpy(), table["value"].to_numpy()
+        codes, steps, values = integers(encoded.indices), integers(table["step"]), floats(table["value"])
         order = np.lexsort((steps, codes))
         codes, steps, values = codes[order], steps[order], values[order]
         names = encoded.dictionary.to_pylist()
