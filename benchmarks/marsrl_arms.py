@@ -2,8 +2,8 @@
 
     python benchmarks/marsrl_arms.py --out runs/marsrl-arms --seeds 0 1 2 3 4 --jobs 2
 
-Arms are the recipes of recipes/marsrl_arms. Each run is a folder under --out: one that is finished is not run again, one
-that was killed goes on from its checkpoint. Writes results.json and comparison.html (all runs, by arm) in --out, and
+Arms are the recipes of recipes/marsrl_arms. Each run is a folder under --out: one that is finished is not run again,
+one that was killed goes on from its checkpoint. Writes results.json and comparison.html (all runs, by arm), and
 prints a Markdown table: means over seeds with 95 % intervals of Student's t, and each arm's difference from `full`,
 paired by seed (the same test tasks, the same weights at the start).
 """
@@ -22,8 +22,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from scipy import stats
-
 from rolecall.report import write_comparison
 
 RECIPES = Path(__file__).resolve().parent.parent / "recipes" / "marsrl_arms"
@@ -37,6 +35,8 @@ ARMS = (
     "pipeline",
     "pipeline_segments",
 )
+T_975 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
+"""The 97.5 % quantile of Student's t for 1 to 10 degrees of freedom."""
 FIGURES = {
     "team": ("team",),
     "solver alone": ("first_answer",),
@@ -79,7 +79,7 @@ def spread(values: Sequence[float]) -> dict[str, float]:
     mean = statistics.fmean(kept)
     half = math.nan
     if len(kept) > 1:
-        half = float(stats.t.ppf(0.975, len(kept) - 1)) * statistics.stdev(kept) / math.sqrt(len(kept))
+        half = T_975[min(len(kept) - 1, len(T_975)) - 1] * statistics.stdev(kept) / math.sqrt(len(kept))
     return {"mean": mean, "low": mean - half, "high": mean + half, "n": len(kept)}
 
 
