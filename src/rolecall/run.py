@@ -113,10 +113,10 @@ class Run:
         self.transcripts = dict(found.transcripts)
         self.totals.add_outcomes(found.outcomes)
         self.totals.tokens_generated += found.tokens
-        self.totals.generate_s += self.times["generate"]
+        self.totals.generate_s += found.generating_s
         self.metrics |= {**found.metrics, **behaviour_metrics(found.graded)}
         self.metrics["engine/tokens"] = found.tokens
-        self.metrics["engine/tokens_per_s"] = found.tokens / max(self.times["generate"], 1e-9)
+        self.metrics["engine/tokens_per_s"] = found.tokens / max(found.generating_s, 1e-9)
         self._collected, self._min_version = list(found.graded), found.min_version
         return found.trained
 

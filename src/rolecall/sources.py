@@ -57,6 +57,7 @@ class IndependentSource:
             tokens=sum(turn.completion.num_tokens for episode in every for turn in episode.turns),
             transcripts={one.id: one for one in collected.transcripts},
             times={"generate": generated - begun, "grade": time.monotonic() - generated},
+            generating_s=generated - begun,
         )
 
     def _collect(self, step: int) -> Collected:
@@ -104,6 +105,7 @@ def make_source(
             workflow=plan.workflow,
             roles=role_settings(plan, renderers, plan.sampling),
             limits=Limits(deadline_s=config.rollout.episode_timeout_s),
+            whole=frozenset(name for name, spec in plan.table.specs.items() if not spec.local),
         )
         settings = SourceSettings(
             run_seed=config.seed,

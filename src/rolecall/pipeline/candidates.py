@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from rolecall.engines.base import Request
-from rolecall.errors import EngineError, RolecallError, WorkflowError
+from rolecall.errors import CheckpointError, EngineError, PromptTooLong, RolecallError, WorkflowError
 from rolecall.records import (
     ClaimKind,
     Completion,
@@ -23,17 +23,23 @@ from rolecall.records import (
 )
 from rolecall.rollout.runner import Frontier, run_to_frontier_async
 from rolecall.rollout.serial import from_dict, to_dict
-from rolecall.rollout.transcript import Finished, Limits, RoleSettings, Transcript
+from rolecall.rollout.transcript import CallRecord, EffectRecord, Finished, Limits, RoleSettings, Transcript
 from rolecall.workflows.base import Workflow
+
+GOES_ON = "the path goes on"
+TOO_LONG = "the path ends here: the prompt of the next call is too long"
+"""Reasons in the outcome of a candidate whose workflow has not ended by itself."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Play:
-    """How the calls of a workflow are made."""
+    """How the calls of a workflow are made. `whole` names the policies whose completions cannot be cut into segments:
+    an endpoint writes a reply in one piece."""
 
     workflow: Workflow
     roles: Mapping[str, RoleSettings]
     limits: Limits
+    whole: frozenset[str] = frozenset()
 
     async def stand(self, transcript: Transcript) -> Frontier | Finished:
         """Where the workflow stands after a transcript: at one call, or at its end."""
@@ -57,6 +63,7 @@ class GroupWork:
     attempts: list[int]
     graded: list[GradedEpisode | None] = field(default_factory=list)
     stands: list[Frontier | Finished | None] = field(default_factory=list)
+    paths: dict[int, Transcript] = field(default_factory=dict)  # up to a completion, made once
     children: dict[int, Any] = field(default_factory=dict)  # groups that follow from candidates, by their number
     pooled: bool = False
 
@@ -92,38 +99,47 @@ class GroupWork:
         """Keep what a row has now; True when it has ended: by itself, at its limit, or at its model's."""
         before = self.completions[number]
         asked = self.request(number, segment_tokens).sampling.max_tokens
-        if before is not None and completion.token_ids[: len(before.token_ids)] != before.token_ids:
+        if before is not None and not goes_on_from(completion, before):
             raise EngineError(
-                f"the engine answered {self.key} of {self.frontier.transcript.id} with other tokens than those it was "
-                f"given to go on from ({len(before.token_ids)} tokens); a completion goes on where it was cut"
+                f"the engine answered {self.key} of {self.frontier.transcript.id} with other tokens, log-probabilities "
+                f"or versions than those of the {len(before.token_ids)} tokens it was given to go on from; a "
+                f"completion goes on where it was cut"
             )
         self.completions[number] = completion
         most = self.frontier.request(self.key, number).sampling.max_tokens
         return completion.stop is Stop.EOS or asked >= most or len(completion.token_ids) < asked
 
     def transcript(self, number: int) -> Transcript:
-        """The path up to a row that has ended, in its completion or in its failure."""
-        reply = self.completions[number] if self.errors[number] is None else self.errors[number]
-        assert reply is not None
-        return self.frontier.advance((self.key, reply, number), peers=f"{self.frontier.transcript.id}/{self.key}")
+        """The path up to a completion that has ended."""
+        if number not in self.paths:
+            done = self.completions[number]
+            assert done is not None
+            peers = f"{self.frontier.transcript.id}/{self.key}"
+            self.paths[number] = self.frontier.advance((self.key, done, number), peers=peers)
+        return self.paths[number]
 
-    def turn(self, number: int) -> Turn | None:
-        return self.transcript(number).call(self.key).turn
+    def stood(self, number: int) -> Transcript:
+        """The path up to a completion, and what the workflow recorded on its way to where it stands now."""
+        stand = self.stands[number]
+        return stand.transcript if stand is not None else self.transcript(number)
 
-    def episode(self, number: int, stand: Frontier | Finished) -> Episode:
-        """The candidate as an episode of one turn: its outcome is the workflow's where that has ended, else the last
-        answer on its path."""
+    def episode(self, number: int) -> Episode:
+        """The candidate as an episode of one turn: its outcome is the workflow's where that has ended; where a path
+        goes on, the last answer on it; no answer where the next prompt is too long, which is not the fault of the turn:
+        what it earns by itself stands."""
+        stand = self.stands[number]
+        assert stand is not None
         transcript = self.transcript(number)
         turn = transcript.call(self.key).turn
         assert turn is not None
-        context = self.frontier.turns
+        kind, failure = OutcomeClass.TRUNCATED if turn.truncated else OutcomeClass.OK, None
         outcome: Outcome | None
-        if isinstance(stand, Finished):
-            ended = stand.episode
-            outcome, kind, failure = ended.outcome, ended.outcome_class, ended.failure
+        if isinstance(stand, Frontier):
+            outcome = Outcome(answer=answer_so_far((*self.frontier.turns, turn)), reason=GOES_ON)
+        elif ends_too_long(stand):
+            outcome = Outcome(answer=None, reason=TOO_LONG)
         else:
-            outcome, failure = Outcome(answer=answer_so_far((*context, turn)), reason="the path goes on"), None
-            kind = OutcomeClass.TRUNCATED if turn.truncated else OutcomeClass.OK
+            outcome, kind, failure = stand.episode.outcome, stand.episode.outcome_class, stand.episode.failure
         return Episode(
             id=turn.id,
             task=self.task,
@@ -133,8 +149,12 @@ class GroupWork:
             outcome_class=kind,
             failure=failure,
             step=transcript.step,
-            context=context,
+            context=self.frontier.turns,
         )
+
+    def has_to_be_graded(self, number: int) -> bool:
+        """Whether a completion, which has ended, has no grade yet."""
+        return self.completions[number] is not None and self.errors[number] is None and self.graded[number] is None
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for a checkpoint."""
@@ -144,36 +164,69 @@ class GroupWork:
             "errors": [str(one) if one is not None else None for one in self.errors],
             "attempts": self.attempts,
             "graded": [to_dict(one) if one is not None else None for one in self.graded],
+            "after": {str(number): self._after(number) for number, one in enumerate(self.stands) if one is not None},
             "pooled": self.pooled,
+        }
+
+    def _after(self, number: int) -> dict[str, list[Any]]:
+        """What the workflow recorded after a completion, on its way to where it stands: effects, calls that failed."""
+        path, stand = self.transcript(number), self.stood(number)
+        keys, names = {one.key for one in path.calls}, {(one.name, one.call) for one in path.effects}
+        return {
+            "calls": [to_dict(one) for one in stand.calls if one.key not in keys],
+            "effects": [to_dict(one) for one in stand.effects if (one.name, one.call) not in names],
         }
 
     @classmethod
     async def from_dict(cls, play: Play, data: Mapping[str, Any]) -> GroupWork:
         """The group of a checkpoint: its workflow runs again up to the frontier, at no engine cost."""
-        frontier = await play.stand(from_dict(Transcript, data["transcript"]))
-        assert isinstance(frontier, Frontier)
+        transcript = from_dict(Transcript, data["transcript"])
+        frontier = await play.stand(transcript)
+        if not isinstance(frontier, Frontier):
+            raise CheckpointError(
+                f"the workflow ends where the checkpoint has a call of it under way, after {transcript.id}: it was "
+                "changed since, or depends on something that is not recorded. Put it back, or begin the run anew"
+            )
         work = cls.at(frontier, len(data["completions"]))
         work.completions = [from_dict(Completion, one) if one is not None else None for one in data["completions"]]
         work.errors = [EngineError(one) if one is not None else None for one in data["errors"]]
         work.attempts = list(data["attempts"])
         work.graded = [from_dict(GradedEpisode, one) if one is not None else None for one in data["graded"]]
         work.pooled = data["pooled"]
-        if any(work.graded) and not work.pooled:
-            await stand_after([work], play)
+        paths = {
+            int(number): with_records(work.transcript(int(number)), after) for number, after in data["after"].items()
+        }
+        stands = await asyncio.gather(*[play.stand(path) for path in paths.values()])
+        for number, stand in zip(paths, stands, strict=True):
+            work.stands[number] = stand
         return work
 
 
-async def stand_after(works: Sequence[GroupWork], play: Play) -> None:
-    """Run the workflow on after every completion of complete groups."""
-    places = [
-        (work, number)
-        for work in works
-        for number, done in enumerate(work.completions)
-        if done is not None and work.errors[number] is None
-    ]
+async def stand_after(places: Sequence[tuple[GroupWork, int]], play: Play) -> None:
+    """Run the workflow on after completions that have ended."""
     found = await asyncio.gather(*[play.stand(work.transcript(number)) for work, number in places])
     for (work, number), stand in zip(places, found, strict=True):
         work.stands[number] = stand
+
+
+def with_records(path: Transcript, after: Mapping[str, Any]) -> Transcript:
+    """A path with what `GroupWork.to_dict` kept of its records after the completion."""
+    calls = [from_dict(CallRecord, one) for one in after["calls"]]
+    effects = [from_dict(EffectRecord, one) for one in after["effects"]]
+    return replace(path, calls=(*path.calls, *calls), effects=(*path.effects, *effects))
+
+
+def goes_on_from(completion: Completion, before: Completion) -> bool:
+    """Whether `completion` begins with all of `before`."""
+    size = len(before.token_ids)
+    begin = (completion.token_ids[:size], completion.logprobs[:size], completion.versions[:size])
+    return begin == (before.token_ids, before.logprobs, before.versions)
+
+
+def ends_too_long(stand: Frontier | Finished | None) -> bool:
+    """Whether a workflow ended since the prompt of its next call was too long."""
+    failure = stand.episode.failure if isinstance(stand, Finished) else None
+    return failure is not None and failure.kind == PromptTooLong.kind
 
 
 def answer_so_far(turns: Sequence[Turn]) -> str | None:

@@ -9,11 +9,11 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from rolecall.engines.base import request_seed
-from rolecall.pipeline.picks import pick
+from rolecall.pipeline.picks import RIGHT, pick
 from rolecall.rollout.agentic import AgenticGroups
 
 
@@ -57,6 +57,13 @@ class PickCounts:
             rows[f"picks/{role}/shortfall"] = float(self.shortfall[role])
         return rows
 
+    def to_dict(self) -> dict[str, dict[str, int]]:
+        return {name.name: dict(getattr(self, name.name)) for name in fields(self)}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Mapping[str, int]]) -> PickCounts:
+        return cls(**{name: Counter(counts) for name, counts in data.items()})
+
 
 class Chain:
     """What one task's stages have under way. `seed_path` names the chain, so that its picks are its own."""
@@ -86,7 +93,7 @@ class Chain:
             return self._end("stages")
         eligible = [candidate for candidate in pool if candidate.receiver is not None]
         if not eligible:
-            return self._end("no_candidate" if candidates else "failed")
+            return self._end("no_candidate" if pool else "failed")
         successors = []
         for receiver in sorted({one.receiver for one in eligible if one.receiver is not None}):
             own = sorted((one for one in eligible if one.receiver == receiver), key=lambda one: one.place)
@@ -106,9 +113,10 @@ class Chain:
         found = pick(scores, self.sampler.k, self.sampler.pick, prefer, rng)
         chosen = [candidates[place] for place in found.chosen]
         counts.picked[role] += len(chosen)
-        low = sum(one.score is not None and one.score < 0.5 for one in chosen)
+        low = sum(one.score is not None and one.score < RIGHT for one in chosen)
+        high = sum(one.score is not None and one.score >= RIGHT for one in chosen)
         counts.low[role] += low
-        counts.preferred[role] += low if prefer == "low" else len(chosen) - low if prefer == "high" else 0
+        counts.preferred[role] += {"low": low, "high": high}.get(prefer or "", 0)
         counts.shortfall[role] += found.shortfall
         return chosen
 

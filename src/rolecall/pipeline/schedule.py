@@ -25,7 +25,7 @@ STALE_RULES: Mapping[str, str] = {
 }
 RELEASES: Mapping[str, str] = {
     "complete": "a group is trained when all its completions have ended",
-    "arrived": "completions that have ended are trained at once, compared with those that ended by then",
+    "arrived": "completions that have ended are trained in that tick, compared with those that end in the same one",
 }
 
 
@@ -41,8 +41,8 @@ class Schedule:
     `max_staleness`: bound on learner version minus the version of a completion's oldest token when it is trained, by
     `max_staleness_by_policy` for the policies it names; `on_stale` says what keeps it. None: no bound, which barrier
     and ticks do not need: a completion lives for as many ticks as it has segments. `update_rows`: completions in an
-    update when `overlapped`. Started completions that are not trained yet number at most (max_staleness + 1) times
-    `update_rows`, so that the bound can be held when the learner is the slower part.
+    update when `overlapped`, rounded up to whole groups. Completions that are started and not in the weights yet number
+    at most (max_staleness + 1) times as many, so that the bound can be held when the learner is the slower part.
 
     >>> Schedule(mode="pipeline_segments", segment_tokens=16384).ticks
     True
@@ -106,12 +106,25 @@ class Schedule:
         """The staleness bound of a policy."""
         return self.max_staleness_by_policy.get(policy, self.max_staleness)
 
-    @property
-    def max_started(self) -> int | None:
-        """Most completions that are started and not trained; None: no bound."""
+    def max_started(self, group_size: int) -> int | None:
+        """Most completions that are started and not in the weights yet; None: no bound. An update takes whole groups,
+        so its size is `update_rows` rounded up to them."""
         if self.mode != "overlapped":
             return None
         assert self.update_rows is not None
-        assert self.max_staleness is not None
+        assert self.tightest_bound is not None
+        return (self.tightest_bound + 1) * -(-self.update_rows // group_size) * group_size
+
+    @property
+    def tightest_bound(self) -> int | None:
+        """The smallest staleness bound of any policy."""
         bounds = [self.max_staleness, *self.max_staleness_by_policy.values()]
-        return (min(bounds) + 1) * self.update_rows
+        return min((bound for bound in bounds if bound is not None), default=None)
+
+    def check_group(self, group_size: int) -> None:
+        """`ConfigError` when a group of that many completions could never be admitted."""
+        if self.ticks and self.max_rows is not None and self.max_rows < group_size:
+            raise ConfigError(
+                f"schedule.max_rows is {self.max_rows} and a group has {group_size} completions, so that no task would "
+                f"ever be admitted; wanted {group_size} or more"
+            )

@@ -18,11 +18,14 @@ import heapq
 import itertools
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from typing import Any
 
 from rolecall.errors import RolecallError
+from rolecall.pipeline.rows import Counts, Group, Released, Row
 from rolecall.pipeline.schedule import Schedule
+
+__all__ = ["Counts", "Group", "Released", "Row", "Scheduler", "SchedulerStuck", "explain_stuck"]
 
 
 class SchedulerStuck(RolecallError):
@@ -31,90 +34,10 @@ class SchedulerStuck(RolecallError):
     kind = "stuck"
 
 
-@dataclass(slots=True, eq=False)
-class Row:
-    """One completion: how far it is, and the policy version of its first token (None: not started)."""
-
-    group: Group
-    number: int
-    tokens: int = 0
-    segments: int = 0
-    version: int | None = None
-    ended: bool = False
-    failed: bool = False
-    trained: bool = False
-
-    @property
-    def place(self) -> tuple[int, int, int, int]:
-        return (*self.group.place, self.number)
-
-    def state(self) -> list[int | None]:
-        """Plain data for a checkpoint."""
-        flags = [int(self.ended), int(self.failed), int(self.trained)]
-        return [self.tokens, self.segments, self.version, *flags]
-
-    def restore(self, state: Sequence[int | None]) -> None:
-        tokens, segments, self.version, *flags = state
-        self.tokens, self.segments = tokens or 0, segments or 0
-        self.ended, self.failed, self.trained = map(bool, flags)
-
-
-@dataclass(slots=True, eq=False)
-class Group:
-    """The rows of one input: `chain` numbers the task, `stage` the call in it (from 0), `number` the group there."""
-
-    chain: int
-    stage: int
-    number: int
-    policy: str
-    role: str
-    rows: list[Row] = field(default_factory=list)
-    open: int = 0
-    started: bool = False
-    oldest: int = 0  # version in force when its first row started
-    data: Any = None
-
-    @classmethod
-    def of(
-        cls, num_rows: int, *, chain: int, stage: int, number: int, policy: str, role: str, data: Any = None
-    ) -> Group:
-        group = cls(chain=chain, stage=stage, number=number, policy=policy, role=role, open=num_rows, data=data)
-        group.rows = [Row(group, index) for index in range(num_rows)]
-        return group
-
-    @property
-    def place(self) -> tuple[int, int, int]:
-        return (self.chain, self.stage, self.number)
-
-
-@dataclass(frozen=True, slots=True)
-class Released:
-    """Rows of one group that are trained together, as peers. `staleness` is that of their oldest token; `drop`: it
-    passed the bound, and the rule is not to train them."""
-
-    group: Group
-    rows: tuple[Row, ...]
-    staleness: int
-    drop: bool = False
-
-
-@dataclass(slots=True)
-class Counts:
-    """What happened since the run began."""
-
-    admitted: int = 0
-    started: int = 0
-    segments: int = 0
-    ended: int = 0
-    failed: int = 0
-    released: int = 0
-    dropped: int = 0
-    updates: int = 0
-    max_staleness: int = 0
-
-
 class Scheduler:
     """See the head of this file. `versions` are the learner's, by policy; they move with `updated`."""
+
+    _ANY = 1 << 60
 
     def __init__(
         self,
@@ -125,12 +48,9 @@ class Scheduler:
         versions: Mapping[str, int],
         capacity: int | None = None,
     ) -> None:
-        if schedule.max_started is not None and schedule.max_started < group_size:
-            raise RolecallError(
-                f"schedule.update_rows = {schedule.update_rows} lets {schedule.max_started} completions be under way, "
-                f"and one group has {group_size}; raise update_rows"
-            )
+        schedule.check_group(group_size)
         self.schedule, self.tasks_per_step, self.group_size = schedule, tasks_per_step, group_size
+        self.max_started = schedule.max_started(group_size)
         self.capacity = capacity
         self.versions = dict(versions)
         self.counts = Counts()
@@ -148,7 +68,9 @@ class Scheduler:
         self._complete: list[tuple[tuple[int, ...], Group]] = []
         self._complete_rows = 0
         self._partly: dict[tuple[int, int, int], Group] = {}
-        self._started_rows = 0  # started and not trained
+        self._started_rows = 0  # started, and not in the weights yet
+        self._learning_rows = 0  # of them, with the learner now
+        self._tick_rows = 0  # carried into this tick, or admitted in it
         self._open_versions: dict[str, Counter[int]] = {policy: Counter() for policy in versions}
         self._sequence = itertools.count()
 
@@ -178,11 +100,10 @@ class Scheduler:
         if self.stopped or not self.open:
             return 0
         if self.schedule.ticks:
-            wanted, self.wanted = self.wanted, 0
-            if self.schedule.max_rows is not None:
-                wanted = min(wanted, max(0, self.schedule.max_rows - self.num_ready) // self.group_size)
+            wanted, self.wanted = min(self.wanted, self._fits_in_tick()), 0
+            self._tick_rows += wanted * self.group_size
             return wanted
-        limit = self.schedule.max_started
+        limit = self.max_started
         assert limit is not None
         fits = (limit - self._started_rows - self._fresh_rows) // self.group_size
         room = self._room()
@@ -203,7 +124,7 @@ class Scheduler:
         if not self.open:
             return []
         started: list[Row] = []
-        most = self.schedule.max_started
+        most = self.max_started
         room = self._room()
         limit = room if limit is None else limit if room is None else min(limit, room)
         while limit is None or len(started) < limit:
@@ -282,19 +203,23 @@ class Scheduler:
     def updated(self, versions: Mapping[str, int]) -> None:
         """The learner is done: its versions now. In ticks, the next one begins."""
         self.learning = False
+        self._started_rows -= self._learning_rows
+        self._learning_rows = 0
         self.counts.updates += 1
         self.versions.update(versions)
         if self.schedule.ticks:
             self._open_tick()
 
     def stop(self) -> None:
-        """Admit no more tasks."""
+        """Admit no more tasks; when all work is done, what is left is trained however little it is."""
         self.stopped = True
         self.wanted = 0
 
-    def ask_again(self, num_tasks: int) -> None:
-        """Admit more tasks in this tick (dynamic sampling that refills)."""
-        self.wanted += num_tasks
+    def ask_again(self, num_tasks: int) -> int:
+        """Admit more tasks in this tick, as many as fit (dynamic sampling that refills); returns how many."""
+        more = 0 if self.stopped else max(0, min(num_tasks, self._fits_in_tick() - self.wanted))
+        self.wanted += more
+        return more
 
     def state(self) -> dict[str, Any]:
         """What is counted, as plain data; groups and rows are saved by whoever made them."""
@@ -308,18 +233,20 @@ class Scheduler:
                 self._line_up(group)
                 continue
             untrained = not all(row.trained for row in group.rows)
-            if untrained and not any(row.trained for row in group.rows):
+            arrived = self.schedule.release == "arrived"
+            if not any(row.trained for row in group.rows):
                 self._started_rows += len(group.rows)
+            if arrived and any(row.ended and not row.trained for row in group.rows):
+                self._partly[group.place] = group
             if group.open:
                 self._open_versions[group.policy][group.oldest] += 1
                 for row in group.rows:
                     if not row.ended:
                         self._push(row)
-                if self.schedule.release == "arrived" and any(row.ended and not row.trained for row in group.rows):
-                    self._partly[group.place] = group
-            elif untrained:
+            elif untrained and not arrived:
                 heapq.heappush(self._complete, ((group.oldest, next(self._sequence)), group))
                 self._complete_rows += len(group.rows)
+        self._tick_rows = self.num_ready
 
     @property
     def stuck(self) -> bool:
@@ -337,11 +264,11 @@ class Scheduler:
             f"the learner waits for {self.schedule.update_rows} completions in complete groups and has "
             f"{self._complete_rows}"
         )
-        most = self.schedule.max_started
+        most = self.max_started
         if most is not None and self._fresh and not self._begun:
             parts.append(
                 f"generation waits for the learner: {self._started_rows} completions are started and not trained, and "
-                f"a staleness of {self.schedule.max_staleness} allows {most}"
+                f"a staleness of {self.schedule.tightest_bound} allows {most}"
             )
         for policy, open_versions in self._open_versions.items():
             if open_versions and (bound := self.schedule.bound(policy)) is not None:
@@ -355,6 +282,11 @@ class Scheduler:
         return "; ".join(parts)
 
     # -- helpers ------------------------------------------------------------------------------------------------------
+
+    def _fits_in_tick(self) -> int:
+        """How many more tasks may be admitted in this tick."""
+        most = self.schedule.max_rows
+        return self._ANY if most is None else max(0, most - self._tick_rows) // self.group_size
 
     def _room(self) -> int | None:
         """How many more rows may run now; None: any number. The rows of a tick are bounded where tasks are admitted."""
@@ -397,6 +329,7 @@ class Scheduler:
         for group in groups:
             self._line_up(group)
         self.wanted = 0 if self.stopped else self.tasks_per_step
+        self._tick_rows = self.num_ready
 
     def _released_in_tick(self) -> list[tuple[Group, tuple[Row, ...]]]:
         if self.schedule.release == "arrived":
@@ -420,7 +353,9 @@ class Scheduler:
     def _overlapped(self) -> list[Released] | None:
         wanted = self.schedule.update_rows
         assert wanted is not None
-        if self._complete_rows < wanted or self._waits_for_old():
+        if self._complete_rows < wanted and not self._drained:
+            return None
+        if not self._complete or self._waits_for_old():
             return None
         taken: list[tuple[Group, tuple[Row, ...]]] = []
         size = 0
@@ -431,6 +366,11 @@ class Scheduler:
         self._complete_rows -= size
         self.learning = True
         return self._release(taken)
+
+    @property
+    def _drained(self) -> bool:
+        """Whether nothing more will be complete, for no tasks are admitted any more."""
+        return self.stopped and not (self.running or self.num_ready or self.scoring)
 
     def _has_to_go(self, group: Group) -> bool:
         """Whether a complete group would pass the bound if it were left for the update after this one."""
@@ -457,8 +397,10 @@ class Scheduler:
             staleness = now - min(versions, default=now)
             bound = self.schedule.bound(group.policy)
             drop = bound is not None and staleness > bound and self.schedule.on_stale == "drop"
+            if bound is not None and self.schedule.on_stale == "mask":
+                staleness = min(staleness, bound)  # what is older is not trained
             if not any(row.trained for row in group.rows):
-                self._started_rows -= len(group.rows)
+                self._learning_rows += len(group.rows)
             for row in rows:
                 row.trained = True
             self.counts.released += not drop

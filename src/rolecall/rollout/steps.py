@@ -17,8 +17,9 @@ class StepEpisodes:
     """The graded episodes of a step: all that are counted, and the ids of those whose turns are not trained.
 
     `min_version` is the oldest policy version whose tokens are trained, by policy (a policy that is not named: any).
-    `tokens` counts what was generated in the step, retries included; `times` are seconds by what took them.
-    `transcripts` replay the episodes, by id.
+    `tokens` counts what was generated since the last step's episodes, retries included, in `generating_s` seconds; a
+    source that never waits generates while others work, which is not in `times`, the seconds of the step by what took
+    them. `transcripts` replay the episodes, by id.
     """
 
     graded: Sequence[GradedEpisode]
@@ -29,6 +30,7 @@ class StepEpisodes:
     transcripts: Mapping[str, Transcript] = field(default_factory=dict)
     min_version: Mapping[str, int] = field(default_factory=dict)
     times: Mapping[str, float] = field(default_factory=dict)
+    generating_s: float = 0.0
 
     @property
     def trained(self) -> list[GradedEpisode]:
