@@ -137,11 +137,12 @@ class Events(RuleBasedStateMachine):
     @precondition(lambda self: not self.learning)
     @rule()
     def update(self) -> None:
-        learning = self.scheduler.learning
+        learning, waiting = self.scheduler.learning, self.scheduler.num_waiting
         released = self.scheduler.update()
         if released is None:
-            if self.schedule.ticks and not learning and self.scheduler.tick_over is False and self.scheduler.open:
-                self._see_new_tick()
+            if waiting and not self.scheduler.num_waiting:  # nothing was completed: the next tick began without it
+                self.ticks += 1
+                self.moves += 1
             return
         assert not learning
         for one in released:
@@ -209,11 +210,6 @@ class Events(RuleBasedStateMachine):
         group = Group.of(self.group_size, chain=chain, stage=stage, number=number, policy=policy, role=policy)
         self.submitted += group.rows
         self.scheduler.submit(group)
-
-    def _see_new_tick(self) -> None:
-        """A tick in which nothing was completed is followed by the next one without an update."""
-        if self.scheduler.num_waiting == 0 and self.scheduler.num_ready:
-            self.ticks += 1
 
     def _go_on(self) -> bool:
         """Whatever can go on does, and ends at once; False when nothing could."""
