@@ -136,6 +136,7 @@ def test_every_schedule_makes_the_same_completions_of_a_batch():
         "barrier": (Schedule(), 2),
         "pipeline": (PIPELINE, 6),
         "segments": (Schedule(mode="pipeline_segments", segment_tokens=9), 30),
+        "arrived": (Schedule(mode="pipeline_segments", segment_tokens=9, release="arrived"), 30),
         "few rows": (Schedule(mode="pipeline", max_rows=60), 12),
         "shallow": (Schedule(mode="pipeline", order="shallowest_first"), 6),
     }
@@ -144,7 +145,7 @@ def test_every_schedule_makes_the_same_completions_of_a_batch():
         with source(engine_of(long_words), schedule=schedule, tasks_per_step=2) as made:
             seen[name] = paths(made, num, batches=2 if name != "few rows" else 1)
     assert len(seen["barrier"]) == 4 * 72
-    for name in ("pipeline", "segments", "shallow"):
+    for name in ("pipeline", "segments", "arrived", "shallow"):
         assert seen[name] == seen["barrier"], name
     assert len(seen["few rows"]) == 2 * 72
     assert all(seen["barrier"][id_] == path for id_, path in seen["few rows"].items())
