@@ -69,6 +69,7 @@ class Scheduler:
         self._complete_rows = 0
         self._partly: dict[tuple[int, int, int], Group] = {}
         self._started_rows = 0  # started, and not in the weights yet
+        self._first_open = 0  # first groups of tasks that are not complete
         self._learning_rows = 0  # of them, with the learner now
         self._tick_rows = 0  # carried into this tick, or admitted in it
         self._open_versions: dict[str, Counter[int]] = {policy: Counter() for policy in versions}
@@ -108,12 +109,13 @@ class Scheduler:
         fits = (limit - self._started_rows - self._fresh_rows) // self.group_size
         room = self._room()
         lacking = fits if room is None else -(-(room - self.num_ready) // self.group_size)
-        return max(0, min(lacking, fits))
+        return max(0, min(lacking, fits, self.tasks_per_step - self._first_open))
 
     def submit(self, group: Group) -> None:
         """A group may be generated: a new task's first, or one that follows from a group that was scored."""
         if group.stage == 0:
             self.counts.admitted += 1
+            self._first_open += 1
         if self.schedule.mode in ("pipeline", "pipeline_segments") and group.stage > 0:
             self._next_groups.append(group)
         else:
@@ -164,6 +166,7 @@ class Scheduler:
             self._partly[group.place] = group
         if group.open:
             return False
+        self._first_open -= group.stage == 0
         self.scoring += 1
         return True
 
@@ -229,6 +232,7 @@ class Scheduler:
         """Go on between two updates, with `groups` as they were then: what is not ended goes back in line."""
         self.counts = Counts(**counts)
         for group in sorted(groups, key=lambda group: group.place):
+            self._first_open += group.stage == 0 and bool(group.open)
             if group.open and not group.started:
                 self._line_up(group)
                 continue
