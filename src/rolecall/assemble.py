@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,7 +13,9 @@ from rolecall.algorithms.loss import Loss
 from rolecall.algorithms.make import make_algorithm
 from rolecall.config import PolicyConfig, RunConfig
 from rolecall.engines.specs import EndpointSpec, PolicySpec, resolve_model
-from rolecall.errors import ConfigError, boundary, nearest
+from rolecall.errors import ConfigError, GraderError, TaskError, boundary, nearest
+from rolecall.grading.graders import GRADERS
+from rolecall.grading.pool import GraderPool
 from rolecall.learner.config import LearnerConfig, check_loss_roles
 from rolecall.policies.table import PolicyTable, make_table
 from rolecall.records import Sampling
@@ -51,8 +53,9 @@ class Plan:
         return {role: self.config.role_sampling(role) for role in self.roles}
 
 
-def make_plan(config: RunConfig) -> Plan:
-    """Check a configuration against the workflow's roles, the algorithm and the policies; `ConfigError` otherwise."""
+def make_plan(config: RunConfig, *, training: bool = True) -> Plan:
+    """Check a configuration against the workflow's roles, the algorithm and the policies; `ConfigError` otherwise. Not
+    for `training`: whether the samples could be trained on is not asked."""
     workflow = load_workflow(config.workflow.name, config.workflow.params)
     for role in config.roles:
         if role not in workflow.roles:
@@ -68,8 +71,10 @@ def make_plan(config: RunConfig) -> Plan:
     for learner in learners.values():
         check_loss_roles(algorithm.loss, learner, workflow.roles)
     plan = Plan(config=config, workflow=workflow, algorithm=algorithm, table=table, learners=learners)
-    check_sampling(plan)
-    check_schedule(plan)
+    check_endpoints(plan)
+    if training:
+        check_sampling(plan)
+        check_schedule(plan)
     task_source(config)
     return plan
 
@@ -159,14 +164,18 @@ def coerce_field(kind: type, key: str, value: Any) -> Any:
     return coerce(value, get_type_hints(kind)[key], f"learner.{key}")
 
 
-def check_sampling(plan: Plan) -> None:
-    """A trained role must be sampled from its whole distribution; the prompts of an endpoint cannot be cut here."""
+def check_endpoints(plan: Plan) -> None:
+    """The prompts of an endpoint cannot be cut here."""
     for role in plan.roles:
         if plan.sampling[role].overlong == "truncate_left" and not plan.table.specs[plan.table.policy(role)].local:
             raise ConfigError(
                 f"role {role!r} is served by an endpoint and its sampling has overlong = 'truncate_left': only the "
                 f"endpoint knows its tokens. Set roles.{role}.sampling.overlong = 'fail'"
             )
+
+
+def check_sampling(plan: Plan) -> None:
+    """A trained role must be sampled from its whole distribution."""
     for role in plan.table.train_roles:
         sampling = plan.sampling[role]
         if sampling.greedy or sampling.truncates_support:
@@ -213,12 +222,25 @@ def task_source(config: RunConfig) -> TaskSource:
     return source
 
 
-def make_tasks(config: RunConfig) -> TaskSplits:
-    """Read the configured source into its splits."""
+def make_tasks(config: RunConfig, *, first: bool = False) -> TaskSplits:
+    """Read the configured source into its splits (only the `first` task of each), and see that their graders are there;
+    `TaskError` otherwise."""
     source = task_source(config)
-    sizes = config.tasks.sizes
-    rule = SplitRule(seed=config.tasks.split_seed)
-    return load_tasks(source, train=sizes.train, validation=sizes.validation, test=sizes.test, rule=rule)
+    sizes = {name: getattr(config.tasks.sizes, name) for name in ("train", "validation", "test")}
+    if first:
+        sizes = {name: 1 if name == "train" else min(size, 1) for name, size in sizes.items()}
+    splits = load_tasks(source, **sizes, rule=SplitRule(seed=config.tasks.split_seed))
+    check_graders(source.label, {task.grader for tasks in splits for task in tasks})
+    return splits
+
+
+def check_graders(label: str, names: Collection[str]) -> None:
+    """`TaskError` when a grader that tasks name is not built in and cannot be loaded; before any model is."""
+    try:
+        with GraderPool() as pool:
+            pool.start(sorted(set(names) - GRADERS.keys()))
+    except GraderError as error:
+        raise TaskError(f"{label}: its tasks cannot be graded: {error}") from error
 
 
 def make_renderers(plan: Plan) -> dict[str, Renderer]:

@@ -1,11 +1,11 @@
-"""The command line: `rolecall train` and `rolecall evaluate`. A user's mistake is one clear message and exit code 2."""
+"""The command line: `rolecall train`, and the commands of the files beside it. A user's mistake is exit code 2."""
 
 from __future__ import annotations
 
 import io
-import json
 import signal
 import sys
+from importlib import metadata
 from pathlib import Path
 from types import FrameType
 from typing import Annotated, Any
@@ -14,7 +14,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from rolecall import commands_debug, commands_report, commands_view
+from rolecall import commands_debug, commands_evaluate, commands_report, commands_simulate, commands_view
+from rolecall.commands_evaluate import interval_words
 from rolecall.errors import BlockedLoop, RolecallError, UsageError
 from rolecall.rollout.watchdog import EXIT_BLOCKED
 
@@ -41,8 +42,18 @@ Overrides = Annotated[
 ]
 
 
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"rolecall {metadata.version('rolecall')}")
+        raise typer.Exit
+
+
 @app.callback()
-def root() -> None:
+def root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version and stop")
+    ] = False,
+) -> None:
     """Train the roles of multi-agent LLM workflows with reinforcement learning."""
 
 
@@ -51,7 +62,10 @@ def train(
     recipe: Annotated[
         Path | None, typer.Argument(help="A TOML recipe; not needed with --resume", show_default=False)
     ] = None,
-    run: Annotated[Path | None, typer.Option("--run", help="The run folder [default: runs/<name>]")] = None,
+    run: Annotated[
+        Path | None,
+        typer.Option("--run", help="The run folder [default: runs/<name>, the recipe's own name or its file's]"),
+    ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the run folder's last checkpoint")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a run that is in the folder")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the resolved run and stop")] = False,
@@ -76,9 +90,10 @@ def train(
         folder = run or Path("runs") / config.name
     if dry_run:
         from rolecall.assemble import make_plan
-        from rolecall.dry_run import describe
+        from rolecall.dry_run import describe, describe_tasks
 
         typer.echo(describe(make_plan(config)))
+        typer.echo(describe_tasks(config))
         return
     from rolecall.progress import make_progress
     from rolecall.train import train as train_run
@@ -92,29 +107,6 @@ def train(
     finally:
         progress.close()
     _print_summary(summary, folder)
-
-
-@app.command()
-def evaluate(
-    run: Annotated[Path, typer.Argument(help="A run folder")],
-    samples: Annotated[int, typer.Option("--samples", "-n", min=1, help="Episodes a task (the k of avg@k)")] = 1,
-    k: Annotated[int | None, typer.Option("--k", min=1, help="k of pass@k and majority@k [default: all]")] = None,
-    split: Annotated[str, typer.Option("--split", help="test or validation")] = "test",
-    checkpoint: Annotated[str, typer.Option("--checkpoint", help="best, last, base or a step")] = "best",
-    greedy: Annotated[bool, typer.Option("--greedy", help="Temperature 0, one episode a task")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON")] = False,
-    overrides: Overrides = [],  # noqa: B006 - typer reads the default
-) -> None:
-    """Evaluate a checkpoint of a run: the team and each role, avg@k, pass@k, majority@k with intervals."""
-    from rolecall.evaluate_run import evaluate_run
-
-    figures = evaluate_run(
-        run, samples=samples, k=k, split=split, checkpoint=checkpoint, greedy=greedy, overrides=overrides
-    )
-    if as_json:
-        typer.echo(json.dumps(figures, indent=2))
-    else:
-        _print_evaluation(figures)
 
 
 def _resumed(recipe: Path | None, run: Path | None, overrides: list[str]) -> tuple[Any, Path]:
@@ -146,13 +138,6 @@ def _role_names(config: Any) -> tuple[str, ...]:
     return make_plan(config).roles
 
 
-def _interval(estimate: dict[str, float] | None) -> str:
-    if not estimate:
-        return "-"
-    mean, low, high = (round(estimate[name], 3) + 0.0 for name in ("mean", "low", "high"))  # + 0.0: no "-0.000"
-    return f"{mean:.3f} [{low:.3f}, {high:.3f}]"
-
-
 def _print_summary(summary: dict[str, Any], folder: Path) -> None:
     """Before and after, in a table; the whole is in summary.json."""
     console = Console()
@@ -162,16 +147,16 @@ def _print_summary(summary: dict[str, Any], folder: Path) -> None:
         table.add_column(column)
     if "sampled" in before and "sampled" in after:
         for name, key in SUMMARY_ROWS:
-            table.add_row(name, _interval(before["sampled"].get(key)), _interval(after["sampled"].get(key)))
+            table.add_row(name, interval_words(before["sampled"].get(key)), interval_words(after["sampled"].get(key)))
         if "greedy" in before:
-            greedy = [_interval(side["greedy"].get("team")) for side in (before, after)]
+            greedy = [interval_words(side["greedy"].get("team")) for side in (before, after)]
             table.add_row("team, greedy", *greedy)
         for role, figures in after["sampled"]["roles"].items():
             for name, estimate in figures.items():
                 earlier = before["sampled"]["roles"].get(role, {}).get(name)
                 if name in QUIET_ROWS and not estimate["mean"] and not (earlier or {}).get("mean"):
                     continue
-                table.add_row(f"{role}: {name.replace('_', ' ')}", _interval(earlier), _interval(estimate))
+                table.add_row(f"{role}: {name.replace('_', ' ')}", interval_words(earlier), interval_words(estimate))
         console.print(table)
     tokens = summary["tokens"]
     console.print(
@@ -184,27 +169,10 @@ def _print_summary(summary: dict[str, Any], folder: Path) -> None:
         console.print(f"{name.partition('.')[0]}: {folder / name}", highlight=False, soft_wrap=True)
 
 
-def _print_evaluation(figures: dict[str, Any]) -> None:
-    console = Console()
-    table = Table(box=None, pad_edge=False)
-    table.add_column("figure")
-    table.add_column("mean and 95 % interval")
-    table.add_column("n")
-    rows = [(f"team, avg@{figures['samples']}", figures.get("team"))]
-    rows += [(f"{name}@{figures['k']}", figures.get(f"{name}_at_k")) for name in ("pass", "majority")]
-    rows += [("first answer alone", figures.get("first_answer")), ("team minus first answer", figures.get("margin"))]
-    for role, rates in figures["roles"].items():
-        rows += [(f"{role}: {name.replace('_', ' ')}", estimate) for name, estimate in rates.items()]
-    for name, estimate in rows:
-        if estimate:
-            table.add_row(name, _interval(estimate), str(estimate["n"]))
-    console.print(table)
-    outcomes = ", ".join(f"{kind} {count}" for kind, count in figures["outcomes"].items() if count)
-    console.print(f"outcomes: {outcomes}; grader failures: {figures['grader_failures']}", highlight=False)
-
-
 commands_debug.register(app)
+commands_evaluate.register(app)
 commands_report.register(app)
+commands_simulate.register(app)
 commands_view.register(app)
 
 

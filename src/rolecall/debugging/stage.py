@@ -13,13 +13,13 @@ from rolecall.engines.base import Reply, Request
 from rolecall.engines.local import LocalEngine
 from rolecall.engines.router import RouterEngine, make_engine
 from rolecall.errors import EngineError, RolecallError, UsageError, boundary
-from rolecall.evaluate_run import find_checkpoint
 from rolecall.grading.episodes import grade_episodes
 from rolecall.grading.pool import GraderPool
 from rolecall.policies.stored import stored_weights
 from rolecall.records import Episode, GradedEpisode, Reward, Sampling
 from rolecall.rollout.transcript import RoleSettings
 from rolecall.run_folder import RunFolder
+from rolecall.serving import find_checkpoint
 
 
 def read_target(path: Path, overrides: Sequence[str] = (), checkpoint: str = "best") -> tuple[RunConfig, Path | None]:
