@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from rolecall.assemble import Plan
+from pathlib import Path
+
+from rolecall.assemble import Plan, make_tasks, task_source
+from rolecall.config import RunConfig
 from rolecall.engines.specs import LoraSpec, PolicySpec, resolve_model
 from rolecall.errors import ConfigError, boundary
 from rolecall.records import Task
+from rolecall.rollout.agentic import AgenticGroups
+from rolecall.tasks.hub import Hub
 
 BYTES = {"float32": 4, "bfloat16": 2}
 TRAINED_BYTES = 16.0  # a weight, its gradient and two moments in float32
@@ -14,10 +19,17 @@ TRAINED_BYTES = 16.0  # a weight, its gradient and two moments in float32
 def describe(plan: Plan) -> str:
     """Roles to policies, peers a step, sequences and tokens a step, and the memory that weights and optimisers take."""
     config, sampler = plan.config, plan.algorithm.sampler
-    num_peers = len(sampler.plans((Task(id="any", question="", answer=None),)))
+    if isinstance(sampler, AgenticGroups):
+        num_peers = sequences_a_task = sampler.max_calls
+        longest = max(sampling.max_tokens for sampling in plan.sampling.values())
+        drawn = f"groups of {sampler.n}, {sampler.k} go on, {sampler.stages} stages, schedule {config.schedule.mode}"
+    else:
+        num_peers = len(sampler.plans((Task(id="any", question="", answer=None),)))
+        sequences_a_task = num_peers * sum(_calls(plan, role) for role in plan.roles)
+        longest = sum(plan.sampling[role].max_tokens * _calls(plan, role) for role in plan.roles)
+        drawn = "independent"
     episodes = config.rollout.tasks_per_step * num_peers
-    longest = sum(plan.sampling[role].max_tokens * _calls(plan, role) for role in plan.roles)
-    sequences = episodes * sum(_calls(plan, role) for role in plan.roles)
+    sequences = config.rollout.tasks_per_step * sequences_a_task
     lines = [f"run {config.name!r}: {config.steps} steps, seed {config.seed}, deterministic {config.deterministic}", ""]
     lines.append("role -> policy")
     for role in plan.roles:
@@ -31,7 +43,7 @@ def describe(plan: Plan) -> str:
     lines += [
         "",
         f"algorithm {plan.algorithm.name}: units by {plan.algorithm.grouping.unit}, peers by "
-        f"{plan.algorithm.grouping.peers}, {num_peers} {sampler.denominator} a task, loss ratio "
+        f"{plan.algorithm.grouping.peers}, {num_peers} {sampler.denominator} a task ({drawn}), loss ratio "
         f"{plan.algorithm.loss.ratio}, {plan.algorithm.loss.aggregate}",
         f"a step: {config.rollout.tasks_per_step} tasks x {num_peers} = {episodes} {sampler.denominator}, at most "
         f"{sequences} sequences and {episodes * longest:,} generated tokens",
@@ -40,6 +52,18 @@ def describe(plan: Plan) -> str:
     ]
     lines += [f"  {line}" for line in _memory(plan)]
     return "\n".join(lines)
+
+
+def describe_tasks(config: RunConfig) -> str:
+    """A line on the first task of each split; `TaskError` when the source cannot be read. A dataset that is not on this
+    machine is not asked for: it may wait for its network, as the hub id of a model may."""
+    source = task_source(config)
+    if isinstance(source, Hub) and not Path(source.path).is_dir():
+        return f"tasks: {source.label} is not on this machine, and was not read"
+    splits = make_tasks(config, first=True)
+    named = ", ".join(f"{tasks.name} {next(iter(tasks)).question[:60]!r}" for tasks in splits if len(tasks))
+    graders = ", ".join(sorted({task.grader for tasks in splits for task in tasks}))
+    return f"tasks: {source.label} can be read (grader {graders}); the first of each split: {named}"
 
 
 def made_of(spec: PolicySpec) -> str:
@@ -61,13 +85,14 @@ def _memory(plan: Plan) -> list[str]:
     in_learner: set[tuple[str, str]] = set()
     in_engine: set[tuple[str, str]] = set()
     workers = plan.config.engine.workers if plan.config.engine.mode == "processes" else 1
-    total = 0.0
+    total, unknown = 0.0, 0
     for spec in plan.table.local.values():
         resolve_model(spec.model)  # a folder that is not there is an error; a hub id may wait for its network
         try:
             base, trained = count_parameters(spec)
         except ConfigError as error:
             lines.append(f"{spec.name}: not known here ({str(error).splitlines()[0]})")
+            unknown += 1
             continue
         learner, engine = trained * TRAINED_BYTES, 0.0
         if spec.kind == "model":
@@ -87,7 +112,10 @@ def _memory(plan: Plan) -> list[str]:
             f"{spec.name}: {base / 1e6:,.2f} M parameters, {trained / 1e6:,.2f} M trained; learner "
             f"{learner / 2**20:,.1f} MiB, engine {engine * workers / 2**20:,.1f} MiB ({workers} workers)"
         )
-    lines.append(f"in all {total / 2**20:,.1f} MiB")
+    if unknown and unknown == len(plan.table.local):
+        lines.append("in all: not known here")
+    else:
+        lines.append(f"in all {'at least ' if unknown else ''}{total / 2**20:,.1f} MiB")
     return lines
 
 

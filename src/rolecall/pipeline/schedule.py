@@ -43,8 +43,8 @@ class Schedule:
     and ticks do not need: a completion lives for as many ticks as it has segments. `update_rows`: completions in an
     update when `overlapped`, rounded up to whole groups. Completions that are started and not in the weights yet number
     at most (max_staleness + 1) times as many, so that the bound can be held when the learner is the slower part.
-    New tasks are admitted while fewer than the step's tasks are at their first call, which staggers the chains: admitted
-    all at once they would move in step, and an update would hold one role's completions alone.
+    New tasks are admitted while fewer than the step's tasks are at their first call, which staggers the chains:
+    admitted all at once they would move in step, and an update would hold one role's completions alone.
 
     >>> Schedule(mode="pipeline_segments", segment_tokens=16384).ticks
     True
