@@ -153,7 +153,11 @@ def again(state: Mapping[str, Any], versions: Mapping[str, int], engine: Engine 
     made = source_of(engine, **options)
     for policy, version in versions.items():
         asyncio.run(made.engine.load(policy, version, {}))
-    made.restore(state, versions)
+    try:
+        made.restore(state, versions)
+    except BaseException:
+        made.close()
+        raise
     return made
 
 

@@ -86,19 +86,20 @@ class GroupWork:
     def task(self) -> Task:
         return self.frontier.transcript.task
 
+    @property
+    def max_tokens(self) -> int:
+        """Most tokens of a completion, all of its segments together."""
+        return self.frontier.pending[0].request.sampling.max_tokens
+
     def request(self, number: int, segment_tokens: int | None) -> Request:
         """The engine's request for a row: at most `segment_tokens` more, after what it has."""
         request = self.frontier.request(self.key, number)
-        done = self.completions[number]
-        size = len(done.token_ids) if done is not None else 0
-        most = request.sampling.max_tokens
-        limit = most if segment_tokens is None else min(most, size + segment_tokens)
-        return replace(request, prefix=done, sampling=replace(request.sampling, max_tokens=limit))
+        limit = self._limit(self.completions[number], segment_tokens)
+        return replace(request, prefix=self.completions[number], sampling=replace(request.sampling, max_tokens=limit))
 
     def take(self, number: int, completion: Completion, segment_tokens: int | None) -> bool:
         """Keep what a row has now; True when it has ended: by itself, at its limit, or at its model's."""
         before = self.completions[number]
-        asked = self.request(number, segment_tokens).sampling.max_tokens
         if before is not None and not goes_on_from(completion, before):
             raise EngineError(
                 f"the engine answered {self.key} of {self.frontier.transcript.id} with other tokens, log-probabilities "
@@ -106,8 +107,13 @@ class GroupWork:
                 f"completion goes on where it was cut"
             )
         self.completions[number] = completion
-        most = self.frontier.request(self.key, number).sampling.max_tokens
-        return completion.stop is Stop.EOS or asked >= most or len(completion.token_ids) < asked
+        asked = self._limit(before, segment_tokens)
+        return completion.stop is Stop.EOS or asked >= self.max_tokens or len(completion.token_ids) < asked
+
+    def _limit(self, before: Completion | None, segment_tokens: int | None) -> int:
+        """Most tokens that a completion may have after the next segment, in all."""
+        size = len(before.token_ids) if before is not None else 0
+        return self.max_tokens if segment_tokens is None else min(self.max_tokens, size + segment_tokens)
 
     def transcript(self, number: int) -> Transcript:
         """The path up to a completion that has ended."""
