@@ -1,0 +1,264 @@
+"""Overlapped: generation beside the learner, within a bound on staleness; nothing lost, nothing counted twice."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from typing import Any
+
+import pytest
+from pipeline_builders import again, by_candidate, engine_of, learn, saved, source, source_of, steps, turn_of, turns
+
+from rolecall.engines.base import Request
+from rolecall.engines.scripted import ScriptedEngine
+from rolecall.errors import EngineError
+from rolecall.pipeline.schedule import Schedule
+from rolecall.records import Turn
+from rolecall.rollout.agentic import AgenticGroups
+from rolecall.rollout.steps import StepEpisodes
+
+SMALL = AgenticGroups(n=4, k=2, stages=3)
+
+
+def overlapped(**settings: Any) -> Schedule:
+    return Schedule(**{"mode": "overlapped", "update_rows": 8, "max_staleness": 2, **settings})
+
+
+def uneven(request: Request) -> float:
+    """Most replies are quick, one in sixteen takes long."""
+    return 0.03 if request.seed % 16 == 0 else request.seed % 5 / 2000
+
+
+def run(made: Any, num: int, *, first: int = 1, work_s: float = 0.01, policies: Any = None) -> list[StepEpisodes]:
+    """Steps with a learner that takes a while, during which completions are generated."""
+    found = []
+    for step in range(first, first + num):
+        found.append(made.collect(step))
+        made.beside(lambda: time.sleep(work_s))
+        learn(made, policies)
+    return found
+
+
+def ages(found: list[StepEpisodes], *, first: int = 0) -> list[int]:
+    """Staleness of every trained candidate, from the versions of its tokens: step i was learned under version i."""
+    return [
+        first + number - min(turn.completion.versions)
+        for number, one in enumerate(found)
+        for turn in (turn_of(each) for each in one.trained)
+    ]
+
+
+@pytest.mark.parametrize("bound", [0, 1, 2])
+@pytest.mark.parametrize("segment_tokens", [None, 5])
+def test_no_completion_is_older_than_the_bound_and_each_is_trained_once(bound, segment_tokens):
+    schedule = overlapped(max_staleness=bound, segment_tokens=segment_tokens)
+    with source(engine_of(latency=uneven), schedule=schedule, sampler=SMALL, tasks_per_step=4) as made:
+        found = run(made, 12)
+    assert max(ages(found)) <= bound
+    assert max(ages(found)) == bound or bound > 1  # it is used
+    ids = [turn.id for turn in turns(found)]
+    assert len(ids) == len(set(ids))
+    assert all(len(one.graded) >= 8 for one in found)
+    assert {(turn.role, turn.key.call) for turn in turns(found)} == {
+        ("solver", 0),
+        ("verifier", 0),
+        ("corrector", 0),
+    }
+    assert max(one.metrics["staleness/shared/max"] for one in found) == max(ages(found))
+
+
+def test_completions_are_generated_while_the_learner_works_and_none_while_it_publishes():
+    during: list[int] = []
+    schedule = overlapped(max_staleness=20)
+    with source(engine_of(latency=lambda request: 0.002), schedule=schedule, sampler=SMALL) as made:
+        made.collect(1)
+
+        def work() -> None:
+            before = made.engine.num_calls
+            time.sleep(0.1)
+            during.append(made.engine.num_calls - before)
+            assert threading.current_thread() is not threading.main_thread()
+
+        made.beside(work)
+        before = made.engine.num_calls
+        time.sleep(0.05)
+        assert made.engine.num_calls == before
+    assert during[0] > 0
+
+
+def test_what_happened_beside_the_learner_is_counted_in_the_next_step():
+    """Tokens, tasks, calls and picks of the whole run add up to what the engine did."""
+    with source(engine_of(latency=uneven), schedule=overlapped(), sampler=SMALL, tasks_per_step=4) as made:
+        found = run(made, 10)
+        tail = made.tick
+        everything = [
+            done
+            for group in made.forest.groups.values()
+            for done in group.data.completions
+            if done is not None and not group.rows[0].trained
+        ]
+        trained = sum(turn.completion.num_tokens for turn in turns(found))
+        assert sum(one.tokens for one in found) + tail.tokens == trained + sum(done.num_tokens for done in everything)
+        assert sum(one.metrics["chains/admitted"] for one in found) + tail.admitted == made.forest.num_chains
+        assert (
+            sum(one.metrics["calls/ended"] for one in found) + sum(tail.ended.values()) == made.scheduler.counts.ended
+        )
+        assert sum(one.metrics["chains/ended"] for one in found) + sum(tail.chains_ended.values()) == (
+            made.forest.num_chains - len(made.forest.chains)
+        )
+    for one in found:
+        assert one.times["generate"] >= 0
+        assert one.times["grade"] >= 0
+        assert one.generating_s > 0
+
+
+def test_a_task_that_is_admitted_beside_the_learner_and_in_the_same_step_gets_another_id():
+    with source(
+        engine_of(latency=uneven), schedule=overlapped(max_staleness=6), sampler=SMALL, num_tasks=1, tasks_per_step=4
+    ) as made:
+        found = run(made, 10)
+    ids = [turn.id for turn in turns(found)]
+    assert len(ids) == len(set(ids))
+    assert len({turn.id.split("/")[2] for turn in turns(found)}) > 1
+
+
+def slow_ones(request: Request) -> float:
+    return 0.25 if request.seed % 8 == 0 else 0.001
+
+
+def test_under_drop_groups_that_got_too_old_are_counted_and_not_trained():
+    schedule = overlapped(max_staleness=1, on_stale="drop", update_rows=4)
+    with source(engine_of(latency=slow_ones), schedule=schedule, sampler=SMALL, tasks_per_step=8) as made:
+        found = run(made, 16, work_s=0.02)
+    assert max(ages(found)) <= 1
+    dropped = [one for step in found for one in step.graded if one.episode.id in step.untrained]
+    assert dropped
+    assert sum(one.metrics["pipeline/groups_dropped"] for one in found) * 4 == len(dropped)
+    assert made.scheduler.counts.dropped * 4 == len(dropped)
+    ids = [turn.id for turn in turns(found)]
+    assert len(ids) == len(set(ids))
+
+
+def test_under_mask_the_oldest_version_that_is_trained_is_given_by_policy():
+    schedule = overlapped(max_staleness=1, on_stale="mask", max_staleness_by_policy={"judge": 3})
+    policies = {"verifier": "judge"}
+    with source(engine_of(latency=uneven), schedule=schedule, sampler=SMALL, policies=policies) as made:
+        found = run(made, 4)
+    assert [one.min_version for one in found] == [{"shared": n - 1, "judge": n - 3} for n in range(4)]
+    assert all(one.untrained == frozenset() for one in found)
+    assert all(one.metrics.get("staleness/shared/max", 0) <= 1 for one in found)
+    with source(schedule=overlapped(), sampler=SMALL) as made:
+        assert made.collect(1).min_version == {}
+
+
+def test_policies_keep_bounds_of_their_own():
+    """The judge does not learn: its completions never age. The solver's are held to 1."""
+    policies = {"solver": "solver", "verifier": "judge", "corrector": "solver"}
+    schedule = overlapped(max_staleness=1, max_staleness_by_policy={"judge": 0})
+    with source(engine_of(latency=uneven), schedule=schedule, sampler=SMALL, policies=policies) as made:
+        found = run(made, 8, policies=["solver"])
+    for number, one in enumerate(found):
+        for turn in turns(one):
+            age = number - min(turn.completion.versions) if turn.policy == "solver" else min(turn.completion.versions)
+            assert 0 <= age <= (1 if turn.policy == "solver" else 0)
+
+
+def test_an_overlapped_run_that_goes_on_from_a_checkpoint_loses_nothing_and_counts_nothing_twice():
+    """A checkpoint every third step; each time the run goes on for two steps that are lost, as in a kill."""
+    options: dict[str, Any] = {"schedule": overlapped(segment_tokens=6), "sampler": SMALL, "tasks_per_step": 4}
+    made = source_of(engine_of(latency=uneven), **options)
+    kept: list[StepEpisodes] = []
+    for _ in range(4):
+        kept += run(made, 3, first=len(kept) + 1)
+        state, versions = saved(made), dict(made.scheduler.versions)
+        run(made, 2, first=len(kept) + 1)
+        made.close()
+        made = again(state, versions, engine_of(latency=uneven), **options)
+        assert saved(made) == state
+    kept += run(made, 2, first=len(kept) + 1)
+    state = saved(made)
+    counts, tail = made.scheduler.counts, made.tick
+    made.close()
+    assert max(ages(kept)) <= 2
+    ids = [turn.id for turn in turns(kept)]
+    assert len(ids) == len(set(ids))
+    sizes: dict[str, int] = {}
+    for turn in turns(kept):
+        sizes[turn.peers] = sizes.get(turn.peers, 0) + 1
+    assert set(sizes.values()) == {4}
+    started = {transcript_id(turn) for turn in turns(kept) if turn.role == "solver"}
+    waiting = [group for group in state["forest"]["groups"] if group["place"][1] == 0 and not all_trained(group)]
+    assert len(started) + len(waiting) == state["forest"]["num_chains"] == counts.admitted
+    assert sum(one.metrics["chains/admitted"] for one in kept) + tail.admitted == counts.admitted
+    assert sum(one.metrics["calls/ended"] for one in kept) + sum(tail.ended.values()) == counts.ended
+
+
+def transcript_id(turn: Turn) -> str:
+    return turn.peers.rpartition("/")[0]
+
+
+def all_trained(group: Any) -> bool:
+    return all(row[-1] for row in group["rows"])
+
+
+def test_what_the_learner_raises_ends_the_step_and_so_does_what_generation_raises_beside_it():
+    with source(engine_of(latency=uneven), schedule=overlapped(), sampler=SMALL) as made:
+        made.collect(1)
+        with pytest.raises(ZeroDivisionError):
+            made.beside(lambda: 1 // 0)
+
+    class Breaks(ScriptedEngine):
+        broken = False
+
+        async def generate(self, requests: Any) -> Any:
+            if self.broken:
+                raise OSError("the driver is gone")
+            return await super().generate(requests)
+
+    engine = Breaks(by_candidate, latency=uneven)
+    with source(engine, schedule=overlapped(max_staleness=5), sampler=SMALL) as made:
+        made.collect(1)
+        engine.broken = True
+        with pytest.raises(EngineError, match="the driver is gone"):
+            made.beside(lambda: time.sleep(0.3))
+
+
+def test_in_ticks_the_learner_works_in_the_thread_of_the_run_and_nothing_runs_beside_it():
+    with source(sampler=SMALL) as made:
+        made.collect(1)
+        calls = made.engine.num_calls
+        assert made.beside(threading.current_thread) is threading.main_thread()
+        assert made.engine.num_calls == calls
+
+
+def test_few_rows_in_flight_are_kept_to():
+    running = [0, 0]
+
+    class Counting(ScriptedEngine):
+        async def generate(self, requests: Any) -> Any:
+            running[0] += len(requests)
+            running[1] = max(running)
+            replies = await super().generate(requests)
+            running[0] -= len(requests)
+            return replies
+
+    for schedule, settings, most in ((overlapped(max_rows=3), {}, 3), (overlapped(), {"max_concurrent": 5}, 5)):
+        running[:] = [0, 0]
+        engine = Counting(by_candidate, latency=uneven)
+        with source(engine, schedule=schedule, sampler=SMALL, tasks_per_step=4, **settings) as made:
+            run(made, 3)
+        assert running[1] == most
+
+
+def test_a_learner_that_is_slow_holds_generation_back():
+    """Bound 1, updates of 8: at most 16 completions are started and not in the weights, however long it learns."""
+    with source(engine_of(), schedule=overlapped(max_staleness=1), sampler=SMALL, tasks_per_step=8) as made:
+        for step in range(1, 6):
+            before = made.scheduler.counts.started
+            made.collect(step)
+            made.beside(lambda: time.sleep(0.05))
+            assert made.scheduler.counts.started - before <= 16
+            learn(made)
+        assert len(steps(made, 1, first=6)[0].graded) == 8
+        asyncio.run(made.engine.close())
