@@ -29,6 +29,7 @@ BENCHMARKS = {  # name: its module and a line
     "engine_generate": ("engine_generate", "the local engine against Transformers' generate"),
     "scripted_10000": ("scripted_10000", "10,000 concurrent scripted episodes: time and memory a turn"),
     "dynamics": ("dynamics_share", "what the dynamics take of a training step"),
+    "schedules": ("schedules", "agentic groups under barrier, pipeline, segments and overlapped, at equal tokens"),
     "viewer": ("viewer_first_page", "how long a page of the viewer takes to open: 500 steps, 100,000 turns"),
 }
 
