@@ -3,9 +3,9 @@
 Every contender trains recipes/marsrl_tiny.toml (the default model, 16 tasks a step) under its own schedule until
 `TOKENS` are generated, without evaluation; they take turns in each repeat. `first_update_s`: from the start of the
 first step to the first published update. `updates_per_minute`: optimizer steps over the time of all steps; they differ
-in size, so `tokens_trained_per_s` stands beside. Idle shares: of the time of all steps, what the engine did not generate
-in, and what the learner did not learn in. Overlapped, generation goes on while the learner works, so that the engine's
-idle share is not to be had from the clock of the loop, and none is given.
+in size, so `tokens_trained_per_s` stands beside. Idle shares: of the time of all steps, what the engine did not
+generate in, and what the learner did not learn in. Overlapped, generation goes on while the learner works, so that the
+engine's idle share is not to be had from the clock of the loop, and none is given.
 """
 
 from __future__ import annotations
