@@ -11,7 +11,10 @@ import sys
 import tempfile
 from pathlib import Path
 
-import duckdb
+try:
+    import duckdb
+except ModuleNotFoundError:
+    sys.exit("this example reads with DuckDB, which is not installed: pip install duckdb")
 
 
 def main(run: Path) -> None:

@@ -277,8 +277,10 @@ class RunConfig(Section):
 
 
 def load_config(path: str | Path, overrides: Sequence[str] = ()) -> RunConfig:
-    """Read a TOML recipe, apply `key.path=value` overrides, check everything. `ConfigError` names what is wrong."""
-    return make_config(apply_overrides(read_recipe(Path(path)), overrides), source=str(path))
+    """Read a TOML recipe, apply `key.path=value` overrides, check everything. `ConfigError` names what is wrong. A
+    recipe without a name has that of its file."""
+    data = apply_overrides(read_recipe(Path(path)), overrides)
+    return make_config({"name": Path(path).stem, **data}, source=str(path))
 
 
 def make_config(data: Mapping[str, Any], source: str = "configuration") -> RunConfig:
@@ -286,7 +288,7 @@ def make_config(data: Mapping[str, Any], source: str = "configuration") -> RunCo
     try:
         return RunConfig.model_validate(dict(data))
     except ValidationError as error:
-        lines = [_explain(item) for item in error.errors()]
+        lines = [explain(item, RunConfig) for item in error.errors()]
         raise ConfigError(f"{source}: " + "; ".join(lines)) from None
 
 
@@ -351,20 +353,21 @@ def toml_value(text: str) -> Any:
     return found["value"] if len(found) == 1 else text
 
 
-def _explain(item: Any) -> str:
+def explain(item: Any, top: type[BaseModel]) -> str:
+    """One error of pydantic about a configuration of type `top`, in words; a key that nothing reads names the nearest."""
     path = ".".join(str(part) for part in item["loc"])
     if item["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
         *parents, key = item["loc"]
-        return f"unknown key {path!r}{nearest(str(key), _known_keys(parents))}"
+        return f"unknown key {path!r}{nearest(str(key), _known_keys(parents, top))}"
     if item["type"] == "missing":
         return f"{path!r} is missing"
     message = str(item.get("ctx", {}).get("error") or item["msg"])
     return f"{path or 'table'}: {message}" + ("" if item["type"] == "value_error" else f" (got {item['input']!r})")
 
 
-def _known_keys(parents: Sequence[Any]) -> list[str]:
+def _known_keys(parents: Sequence[Any], top: type[BaseModel]) -> list[str]:
     """The keys that the section at `parents` may have."""
-    at: Any = RunConfig
+    at: Any = top
     for part in parents:
         if isinstance(at, type) and issubclass(at, BaseModel) and part in at.model_fields:
             at = at.model_fields[part].annotation

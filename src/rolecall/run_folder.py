@@ -57,7 +57,8 @@ class RunFolder:
 
     @classmethod
     def create(cls, path: Path, config: RunConfig, *, overwrite: bool) -> RunFolder:
-        """Make a new run folder; one that exists is an error unless it is a run and `overwrite` says to replace it."""
+        """Make a new run folder; one that exists is an error unless it is a run and `overwrite` says to replace it, or
+        it is left from a start that failed before anything was measured."""
         try:
             there = _contents(path)
         except OSError as error:
@@ -66,7 +67,7 @@ class RunFolder:
             ) from None
         if there and not (path / "config.toml").is_file():
             raise UsageError(f"{str(path)!r} exists and is not a run folder; choose another folder with --run")
-        if there and not overwrite:
+        if _holds_steps(path) and not overwrite:
             raise UsageError(
                 f"{str(path)!r} already holds a run; go on with it (--resume), replace it (--overwrite), or choose "
                 "another folder with --run"
@@ -274,6 +275,13 @@ def _contents(path: Path) -> list[Path]:
     if not path.is_dir():
         return [path] if path.exists() else []
     return [one for one in path.iterdir() if one.name not in (LOCK, ".config.toml.tmp")]
+
+
+def _holds_steps(path: Path) -> bool:
+    """Whether a run folder holds anything that took work: an evaluation, a step, calls in flight."""
+    tables = [f"{kind}/*.parquet" for kind in ("metrics", "episodes", "evaluations")]
+    kinds = [*tables, "evaluation_*.json", "checkpoints/step-*", "inflight/*.jsonl"]
+    return any(next(path.glob(kind), None) is not None for kind in kinds)
 
 
 def _span(path: Path) -> tuple[int, int]:

@@ -35,6 +35,12 @@ def small(random_model: str, task_file: Path) -> Any:
     return make
 
 
+@pytest.fixture
+def recipe_data(random_model: str, task_file: Path) -> dict[str, Any]:
+    """The tables of a small recipe."""
+    return small_config(random_model, task_file)
+
+
 def small_config(model: str, tasks: Path) -> dict[str, Any]:
     return {
         "name": "small",

@@ -224,15 +224,21 @@ def tied_names(model: Any) -> dict[str, str]:
     return {names[id(head)]: names[id(embedding)]}
 
 
+def some(names: Sequence[str], shown: int = 3) -> str:
+    """The first few names, and how many more there are."""
+    more = f" and {len(names) - shown} more" if len(names) > shown else ""
+    return f"{list(names[:shown])}{more}" if names else "none"
+
+
 def check_tensors(
     where: str, wanted: Shapes, seen: Mapping[str, torch.Tensor], tied: Mapping[str, str] = MappingProxyType({})
 ) -> None:
-    """`EngineError` naming every missing and unexpected tensor, the first of another shape, the first not finite; and a
+    """`EngineError` naming missing and unexpected tensors, the first of another shape, the first not finite; and a
     tensor of `tied` that is there and differs from the one it is tied to."""
     missing = sorted(wanted.keys() - seen.keys())
     unexpected = sorted(seen.keys() - wanted.keys() - tied.keys())
     if missing or unexpected:
-        raise EngineError(f"{where}: tensors missing: {missing or 'none'}; unexpected: {unexpected or 'none'}")
+        raise EngineError(f"{where}: tensors missing: {some(missing)}; unexpected: {some(unexpected)}")
     for name, shape in wanted.items():
         if tuple(seen[name].shape) != shape:
             raise EngineError(f"{where}: tensor {name!r} has shape {tuple(seen[name].shape)}; wanted {shape}")

@@ -17,7 +17,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from rolecall.engines.read_model import read_causal_lm
-from rolecall.errors import ConfigError, LearnerError
+from rolecall.errors import CheckpointError, ConfigError, LearnerError
 from rolecall.learner.logprobs import Split, find_split
 
 PEFT_PREFIX = "base_model.model."
@@ -98,6 +98,7 @@ class WholeModel(PolicyModule):
     def load(self, folder: Path) -> None:
         parameter = next(self.model.parameters())
         saved = load_causal_lm(str(folder), parameter.dtype, torch.device("cpu"))
+        check_fit(self.source, self.model.state_dict(), saved.state_dict())
         self.model.load_state_dict(saved.state_dict())
 
 
@@ -202,12 +203,28 @@ class Adapter(PolicyModule):
 
     def load(self, folder: Path) -> None:
         saved = load_file(str(folder / ADAPTER_FILE))
-        assign(self._trained, {key.removeprefix(PEFT_PREFIX).removesuffix(".weight"): t for key, t in saved.items()})
+        values = {key.removeprefix(PEFT_PREFIX).removesuffix(".weight"): tensor for key, tensor in saved.items()}
+        check_fit(self.shared.source, self._trained, values)
+        assign(self._trained, values)
 
 
 def load_causal_lm(source: str, dtype: torch.dtype, device: torch.device) -> Any:
     """A causal LM from a folder or the hub, in evaluation mode: policies have no dropout."""
     return read_causal_lm(source, dtype).to(device).eval()
+
+
+def check_fit(source: str, wanted: Mapping[str, Tensor], saved: Mapping[str, Tensor]) -> None:
+    """`CheckpointError` when saved weights are not those of the model at `source`."""
+    unlike = sorted(wanted.keys() ^ saved.keys())
+    unlike += [name for name in wanted if name in saved and wanted[name].shape != saved[name].shape]
+    if not unlike:
+        return
+    first = unlike[0]
+    shapes = (str(list(side[first].shape)) if first in side else "absent" for side in (saved, wanted))
+    raise CheckpointError(
+        f"the saved weights are not those of the model {source!r}: {len(unlike)} of {len(wanted)} tensors differ in "
+        f"name or shape ({first}: saved {next(shapes)}, here {next(shapes)}); name the model that they were trained on"
+    )
 
 
 @torch.no_grad()

@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 from safetensors.torch import load_file
 
-from rolecall.errors import CheckpointError, boundary, nearest
+from rolecall.errors import CheckpointError, EngineError, boundary, nearest
 from rolecall.learner.checkpoint import read_manifest
 from rolecall.learner.modules import PEFT_PREFIX
+
+
+@contextmanager
+def fitting(checkpoint: Path, policy: str, model: str) -> Iterator[None]:
+    """An engine that refuses weights here refuses those of another model: `CheckpointError` says so."""
+    try:
+        yield
+    except EngineError as error:
+        raise CheckpointError(
+            f"the weights of {policy!r} in {str(checkpoint)!r} are not those of the model {model!r} ({error}); name the "
+            "model that they were trained on"
+        ) from error
 
 
 def stored_weights(checkpoint: Path, policy: str) -> tuple[int, dict[str, Any]]:

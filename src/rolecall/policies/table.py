@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from urllib.parse import quote
 
 from rolecall.engines.specs import PolicySpec
 from rolecall.errors import ConfigError, nearest
 
+MAX_NAME = 200
 SHARED = "shared"
 ISOLATED = "isolated"
 
@@ -57,6 +59,9 @@ def make_table(
     """
     if not roles:
         raise ConfigError("the workflow has no roles; give `roles` at least one name")
+    for what, names in (("role", roles), ("policy", specs or ())):
+        for name in names:
+            check_name(what, name)
     if sharing is not None:
         if specs or role_policies or template is None:
             raise ConfigError(f"sharing = {sharing!r} stands for a whole table; it takes a model and no rows")
@@ -66,6 +71,16 @@ def make_table(
         table = _rows(roles, policies, dict(role_policies or {}))
     trained = _train_roles(table, policies, train_roles)
     return PolicyTable(roles=table, specs=policies, train_roles=trained)
+
+
+def check_name(what: str, name: str) -> None:
+    """`ConfigError` for the name of a role or policy that no file name could hold: checkpoints name files by it."""
+    length = len(quote(name, safe=""))
+    if length > MAX_NAME:
+        raise ConfigError(
+            f"{what} {name[:40] + '...'!r} has a name of {length} characters, as a file name has it; wanted at most "
+            f"{MAX_NAME} (a letter outside ASCII counts as 6 to 12): shorten it"
+        )
 
 
 def _short_form(
