@@ -92,6 +92,7 @@ def test_a_correctors_rates_go_back_to_the_answer_it_repairs() -> None:
     assert metrics["behaviour/corrector/repaired"] == pytest.approx(1 / 2)
     assert metrics["behaviour/corrector/kept_right"] == 1.0
     assert metrics["behaviour/corrector/copied_input"] == pytest.approx(2 / 3)
+    assert (metrics["behaviour/corrector/num_wrong_given"], metrics["behaviour/corrector/num_right_given"]) == (2, 1)
     assert metrics["behaviour/corrector/length"] == 6.0
     assert "behaviour/solver/repaired" not in metrics
 

@@ -67,6 +67,22 @@ def test_a_chart_is_described_in_words_and_its_axes_are_named():
     assert "<b>75.0\u202f%</b>" in page
 
 
+def legend(*lines):
+    drawn = draw(Chart(title="t", axis="a", kind="rate", lines=lines))
+    return re.sub(r"<[^>]*>", "|", drawn.partition('<ul class="legend"')[2].partition("</ul>")[0])
+
+
+def test_a_legend_says_of_which_step_its_values_are_and_of_how_many():
+    counts = Series(steps=(1, 4), values=(9.0, 13.0))
+    kept = Line(label="corrector", colour="c1", series=Series(steps=(1, 4), values=(0.5, 0.25)), counted=counts)
+    other = Line(label="solver", colour="c2", series=Series(steps=(1, 4), values=(0.5, math.nan)))
+    assert re.search(r"corrector\|* \|*25\.0\u202f%\|*of 13\|*at step 4\|*$", legend(kept))
+    assert re.search(
+        r"corrector\|* \|*25\.0\u202f%\|*of 13 \(step 4\)\|.*solver\|* \|*50\.0\u202f%\|*\(step 1\)\|*$",
+        legend(kept, other),
+    )
+
+
 def test_hover_values_are_the_drawn_ones():
     page = chart(Line(label='a"<', colour="c0", series=series(0.123456, NAN)), kind="number")
     raw = re.search(r'data-chart="([^"]*)"', page).group(1)

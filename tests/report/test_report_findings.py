@@ -90,8 +90,11 @@ def test_a_verifier_that_is_right_to_agree_is_left_in_peace(tmp_path):
 
 
 def test_a_corrector_that_copies(tmp_path):
-    changes = {"behaviour/corrector/copied_input": 0.9, "behaviour/corrector/repaired": 0.05}
+    figures = {"copied_input": 0.9, "repaired": 0.05, "kept_right": 0.5, "num_wrong_given": 40, "num_right_given": 4.0}
+    changes = {f"behaviour/corrector/{name}": value for name, value in figures.items()}
     warned(tmp_path, "corrector copies 90.0", "look", changes)
+    text = next(text for _, text in found(tmp_path / "again", changes) if "copies" in text)
+    assert "repairs 5.0\u202f% of the 120 wrong ones and keeps 50.0\u202f% of the 12 right ones" in text
 
 
 def test_roles_that_pull_against_each_other(tmp_path):
@@ -101,6 +104,13 @@ def test_roles_that_pull_against_each_other(tmp_path):
 
 def test_a_role_with_hardly_any_of_its_policys_gradient(tmp_path):
     warned(tmp_path, "of its policy's gradient", "look", {"dynamics/corrector/mass_share": 0.001})
+
+
+def test_replies_that_are_compared_without_a_difference_say_what_that_means(tmp_path):
+    words = (
+        "85\u202f% of what solver does is compared without a difference. A reply is paid by the difference to its peers"
+    )
+    warned(tmp_path, words, "look", {"credit/solver/zero_spread_share": 0.85})
 
 
 def test_updates_that_were_skipped(tmp_path):

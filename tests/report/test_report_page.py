@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html.parser
 import json
+import re
 import subprocess
 import sys
 import time
@@ -112,6 +113,15 @@ def test_a_megabyte_completion_is_cut_with_a_note_that_says_how_much(tmp_path):
     assert len(page) < 200_000
     assert "996,007 characters left out" in page
     assert page.count("THE END") == 2
+
+
+@pytest.mark.parametrize(
+    ("after", "words"),
+    [(0.5, "No role is right more or less often than before."), (0.9, "moved most: +40.0 points (verifier +40.0, ")],
+)
+def test_the_first_sentence_names_a_role_that_moved_only_when_one_did(tmp_path, after, words):
+    page = make_page([make_run(tmp_path / "demo", before=0.5, after=after)])
+    assert words in re.sub("<[^>]*>", "", page.partition('class="lead">')[2].partition("</p>")[0])
 
 
 def test_an_unfinished_run_is_drawn_and_says_so(tmp_path):

@@ -109,7 +109,8 @@ def role_estimates(episodes: Iterable[GradedEpisode]) -> dict[str, dict[str, Est
 def behaviour_metrics(episodes: Iterable[GradedEpisode]) -> dict[str, float]:
     """One step's figures under `behaviour/<role>/<name>`, with lengths in tokens and the number of turns.
 
-    Of a role that judges also `num_right_judged`, right answers it judged, and `num_false_alarms`, those called wrong.
+    Of a role that judges also `num_right_judged`, right answers it judged, and `num_false_alarms`, those called wrong;
+    of one that repairs `num_wrong_given` and `num_right_given`, the answers behind `repaired` and `kept_right`.
     """
     episodes = list(episodes)
     metrics: dict[str, float] = {}
@@ -120,6 +121,9 @@ def behaviour_metrics(episodes: Iterable[GradedEpisode]) -> dict[str, float]:
             alarms = rates["false_alarm"].trials
             metrics[f"behaviour/{role}/num_right_judged"] = float(len(alarms))
             metrics[f"behaviour/{role}/num_false_alarms"] = sum(alarms)
+        for name, count in (("repaired", "num_wrong_given"), ("kept_right", "num_right_given")):
+            if name in rates:
+                metrics[f"behaviour/{role}/{count}"] = float(len(rates[name].trials))
     lengths: dict[str, list[int]] = defaultdict(list)
     for graded in episodes:
         for turn in graded.episode.turns:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Curve:
     """A metric of every role (or policy): where it is stored, its name, and how to read it. A curve that never leaves
-    `quiet` is not drawn but named below the charts."""
+    `quiet` is not drawn but named below the charts. `counted`: the metric that says of how many it is a rate."""
 
     key: str
     title: str
@@ -16,6 +16,7 @@ class Curve:
     kind: str = "number"
     note: str = ""
     quiet: float = 0.0
+    counted: str = ""
 
 
 OF_POLICY, WITH_ALL = "of the policy", "cosine with all"
@@ -38,10 +39,11 @@ LEARNING = (
     ),
     Curve(
         key="credit/{}/zero_spread_share",
-        title="Peers that all earn the same",
+        title="Compared without a difference",
         axis="of the units",
         kind="rate",
-        note="These teach nothing: too easy, too hard, or too few.",
+        note="Replies whose peers (those they are compared with) all earn the same teach nothing: too easy, too hard, "
+        "or too few.",
     ),
 )
 GRADIENTS = (
@@ -122,6 +124,7 @@ BEHAVIOUR = (
         axis="of the right answers",
         kind="rate",
         note="Of right answers shown, the share called wrong.",
+        counted="behaviour/{}/num_right_judged",
     ),
     Curve(key="behaviour/{}/says_correct", title="Says correct", axis="of the verdicts", kind="rate"),
     Curve(
@@ -130,6 +133,7 @@ BEHAVIOUR = (
         axis="of the wrong answers",
         kind="rate",
         note="Of wrong answers given to it, the share it makes right.",
+        counted="behaviour/{}/num_wrong_given",
     ),
     Curve(
         key="behaviour/{}/kept_right",
@@ -137,6 +141,7 @@ BEHAVIOUR = (
         axis="of the right answers",
         kind="rate",
         note="Of right answers given to it, the share that stay right.",
+        counted="behaviour/{}/num_right_given",
     ),
     Curve(
         key="behaviour/{}/copied_input",

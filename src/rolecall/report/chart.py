@@ -28,7 +28,7 @@ def colour(index: int) -> str:
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Line:
     """One curve: a class of colour, a dash pattern (0 is solid), and for measured points `low` and `high`, drawn as
-    whiskers around dots.
+    whiskers around dots. `counted`: of how many the values are rates.
     """
 
     label: str
@@ -38,6 +38,7 @@ class Line:
     high: Series = field(default_factory=Series)
     dash: int = 0
     dots: bool = False
+    counted: Series = field(default_factory=Series)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -184,17 +185,23 @@ def _band(points: Thin, frame: Frame) -> str:
 
 
 def _legend(lines: Sequence[Line], kind: str) -> str:
-    """Names with the last value of each, in the order of the lines."""
+    """Names with the last value of each and the step it is of, in the order of the lines."""
     keys = []
+    ends = {line.series.last_step for line in lines}
     for line in lines:
         dash = f" d{line.dash % 4}" if line.dash else ""
         mark = f'<svg class="swatch" width="18" height="10" aria-hidden="true"><path class="curve{dash}" d="M0 5H18"/>'
         if line.dots:
             mark += '<circle class="dot" cx="9" cy="5" r="3.2"/>'
+        of = dict(zip(line.counted.steps, line.counted.values, strict=True)).get(line.series.last_step or 0)
+        small = f" of {plain(of)}" if of is not None else ""
+        small += f" (step {line.series.last_step})" if len(ends) > 1 and line.series.last_step is not None else ""
         keys.append(
             f'<li class="{line.colour}">{mark}</svg><span>{esc(line.label)}</span> '
-            f"<b>{esc(show(line.series.last, kind))}</b></li>"
+            f"<b>{esc(show(line.series.last, kind))}</b>{f'<small>{small.strip()}</small>' if small else ''}</li>"
         )
+    if len(ends) == 1 and None not in ends:
+        keys.append(f"<li><small>at step {ends.pop()}</small></li>")
     return f'<ul class="legend" aria-label="curves and their last values">{"".join(keys)}</ul>'
 
 

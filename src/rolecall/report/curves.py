@@ -64,7 +64,16 @@ def _names(run: RunData, of: str) -> tuple[str, ...]:
 def _charts(runs: Sequence[RunData], curve: Curve, of: str) -> list[Chart]:
     if len(runs) == 1:
         names = enumerate(_names(runs[0], of))
-        lines = [Line(label=n, colour=colour(i), dash=i // 8, series=_series(runs[0], curve, n)) for i, n in names]
+        lines = [
+            Line(
+                label=name,
+                colour=colour(i),
+                dash=i // PALETTE,
+                series=_series(runs[0], curve, name),
+                counted=runs[0].series(curve.counted.format(name)),
+            )
+            for i, name in names
+        ]
         return [] if _quiet(curve, lines) else [_chart(curve, curve.title, lines)]
     if of == "policies":
         chart = _policies_of_runs(runs, curve)

@@ -15,6 +15,7 @@ from rolecall.report.role_findings import late
 from rolecall.report.text import DASH, duration, esc, interval, listed, number, percent, plain, points
 
 MAX_OPEN = 5
+LEAST_MOVE = 0.0005  # half of what is shown: a tenth of a point
 BADGES = {"bad": "!", "look": "?", "note": "i", "fine": "✓"}
 
 
@@ -79,7 +80,9 @@ def _lead(run: RunData) -> str:
     gains = sorted((gain for gain in gains if math.isfinite(gain[0])), key=lambda gain: -abs(gain[0]))
     if len(gains) > 1:
         rest = ", ".join(f"{esc(role)} {points(gain)}" for gain, role in gains[1:])
-        sentences.append(f"The <b>{esc(gains[0][1])}</b> moved most: {points(gains[0][0])} points ({rest}).")
+        moved = f"The <b>{esc(gains[0][1])}</b> moved most: {points(gains[0][0])} points ({rest})."
+        still = "No role is right more or less often than before."
+        sentences.append(moved if abs(gains[0][0]) >= LEAST_MOVE else still)
     margins = [mapping(run.sampled(when).get("margin")) for when in ("before", "after")]
     if all(margins) and len(run.roles) > 1:
         was, now = (number(one.get("mean")) for one in margins)

@@ -45,6 +45,12 @@ class Series:
         """The last finite value, NaN when there is none."""
         return self.finite[-1] if self.finite else math.nan
 
+    @property
+    def last_step(self) -> int | None:
+        """The step of `last`."""
+        finite = [step for step, value in zip(self.steps, self.values, strict=True) if math.isfinite(value)]
+        return finite[-1] if finite else None
+
     def tail(self, share: float = 0.25, at_least: int = 3) -> list[float]:
         """The finite values of the last steps: `share` of them, and `at_least` so many."""
         finite = self.finite

@@ -125,24 +125,33 @@ def repairs(run: RunData) -> Iterator[Finding]:
             late(run, f"behaviour/{role}/{name}") for name in ("copied_input", "repaired", "kept_right")
         )
         if copied is not None and copied > 0.5:
+            wrong, right = (_counted(run, role, name) for name in ("num_wrong_given", "num_right_given"))
             yield Finding(
                 level="look",
                 title=f"{role} copies {percent(copied)} of the answers it should repair",
-                text=f"It repairs {percent(repaired)} of the wrong ones and keeps {percent(kept)} of the right ones.",
+                text=f"It repairs {percent(repaired)} of the {wrong}wrong ones and keeps {percent(kept)} of the "
+                f"{right}right ones, in the last quarter of the steps.",
             )
 
 
+def _counted(run: RunData, role: str, name: str) -> str:
+    """How many there were in the last quarter of the steps, to stand before a noun; empty where it is not recorded."""
+    counts = run.series(f"behaviour/{role}/{name}").tail()
+    return f"{plain(sum(counts))} " if counts else ""
+
+
 def spread(run: RunData) -> Iterator[Finding]:
-    """Peers that all earn the same teach nothing; roles that are hardly ever called."""
+    """Replies whose peers all earn the same teach nothing; roles that are hardly ever called."""
     num_steps = len(run.steps)
     for role in run.trained_roles:
         share = late(run, f"credit/{role}/zero_spread_share")
         if share is not None and share > FEW_SPREAD:
             yield Finding(
                 level="look",
-                title=f"{percent(share, 0)} of the peers of {role} all earn the same",
-                text="In the last quarter of the steps they teach nothing: tasks are too easy or too hard by now, or n "
-                "is small.",
+                title=f"{percent(share, 0)} of what {role} does is compared without a difference",
+                text="A reply is paid by the difference to its peers, the other replies to the same prompt or task. In "
+                "the last quarter of the steps these and all their peers earn the same, so they teach nothing: tasks "
+                "are too easy or too hard by now, or too few episodes a task are compared.",
             )
         called = sum(value > 0 for value in run.series(f"behaviour/{role}/num_turns").finite)
         if num_steps and 2 * called < num_steps:
