@@ -158,8 +158,7 @@ class OwnStep:
         run, tokens = self.run, self.run.totals.tokens_generated
         self.parts = {}
         next(self._steps)
-        tasks = run.stream.take(run.config.rollout.tasks_per_step)
-        graded = self._part("collect", lambda: run.collect(tasks))
+        graded = self._part("collect", run.collect)
         credit = self._part("credit", lambda: run.credit(graded))
         self._part("learn", lambda: run.learn(graded, credit))
         self._part("publish", run.publish)
