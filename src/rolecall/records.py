@@ -349,13 +349,15 @@ class CreditUnit:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Span:
-    """The tokens of one turn inside a sample: positions [start, stop) of the sequence are trained."""
+    """The tokens of one turn inside a sample: positions [start, stop) of the sequence are trained. `version` is the
+    oldest that they were sampled under; `versions`, one a token, where they are not all the same."""
 
     turn_id: str
     start: int
     stop: int
     advantage: float
     version: int
+    versions: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -1,15 +1,17 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
+import torch
 
 from learner_helpers import make_sample, make_turn, make_unit
 from rolecall.errors import LearnerError
-from rolecall.learner.packing import split_minibatches
+from rolecall.learner.packing import Weighted, pack, split_minibatches
 from rolecall.learner.samples import build_samples, by_policy
 from rolecall.learner.weights import Denominator, denominator, span_weights
-from rolecall.records import Sampling, Span
+from rolecall.records import Sampling, Span, Turn
 
 PLAIN = {"solver": Sampling(), "solver_a": Sampling(), "solver_b": Sampling(), "gen1": Sampling(), "gen2": Sampling()}
 
@@ -151,3 +153,48 @@ def test_minibatches_keep_trajectories_together_and_lose_nothing() -> None:
     assert all(not (a & b) for i, a in enumerate(homes) for b in homes[i + 1 :])
     assert parts == split_minibatches(samples, 4, seed=0, step=3)
     assert parts != split_minibatches(samples, 4, seed=0, step=4)
+
+
+def spanning(versions: list[int]) -> Turn:
+    turn = make_turn("a", [5, 6], [7, 8, 9, 2])
+    return replace(turn, completion=replace(turn.completion, versions=tuple(versions)))
+
+
+def test_a_completion_that_spans_versions_keeps_the_version_of_every_token() -> None:
+    [sample] = build_samples([make_unit(["a"], 1.0)], {"a": spanning([3, 3, 4, 5])}, sampling=PLAIN)
+    [span] = sample.spans
+    assert (span.version, span.versions) == (3, (3, 3, 4, 5))
+    rows = [Weighted(sample=sample, weights=(1.0,), number=0)]
+    [batch] = pack(rows, 100, by_copy=False, device=torch.device("cpu"), share=False)["solver"]
+    assert batch.versions_N.tolist() == [3, 3, 4, 5]
+
+
+def test_tokens_older_than_the_bound_are_conditioned_on_and_not_trained() -> None:
+    counts = Counter[str]()
+    unit = make_unit(["a"], 1.0)
+    [sample] = build_samples(
+        [unit],
+        {"a": spanning([3, 3, 4, 5])},
+        sampling=PLAIN,
+        min_version={unit.policy: 4},
+        counts=counts,
+    )
+    [span] = sample.spans
+    assert sample.token_ids == (5, 6, 7, 8, 9, 2)
+    assert (span.start, span.stop, span.version, span.versions) == (4, 6, 4, (4, 5))
+    assert sample.logprobs == (0.0, 0.0, 0.0, 0.0, -1.0, -1.0)
+    assert (counts["stale_tokens"], counts["stale"]) == (2, 0)
+
+
+def test_a_completion_that_is_too_old_as_a_whole_is_left_out_and_counted() -> None:
+    counts = Counter[str]()
+    unit = make_unit(["a"], 1.0)
+    found = build_samples(
+        [unit],
+        {"a": spanning([3, 3, 3, 3])},
+        sampling=PLAIN,
+        min_version={unit.policy: 4},
+        counts=counts,
+    )
+    assert found == []
+    assert (counts["stale_tokens"], counts["stale"]) == (4, 1)

@@ -163,7 +163,8 @@ def collate(bundles: Sequence[Bundle], device: torch.device) -> Microbatch:
                 check_span(span, len(ids))
                 for column in range(span.start, span.stop):
                     behind = column if column == one.prompt else column + shift
-                    integers.append((index, behind, ids[column], span.version, turn))
+                    version = span.versions[column - span.start] if span.versions else span.version
+                    integers.append((index, behind, ids[column], version, turn))
                     floats.append((row.sample.temperature, span.advantage, weight, row.sample.logprobs[column]))
                 turn += 1
             shift += len(ids) - one.prompt

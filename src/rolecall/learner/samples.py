@@ -142,6 +142,7 @@ class _Sequence:
             stop=len(self.token_ids),
             advantage=advantage,
             version=min(versions[stale:], default=0),
+            versions=versions[stale:] if len(set(versions[stale:])) > 1 else (),
         )
         self.spans.append(span)
 
