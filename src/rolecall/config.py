@@ -133,12 +133,17 @@ class RolloutConfig(Section):
     call_timeout_s: float | None = Field(default=None, gt=0)
     episode_timeout_s: float | None = Field(default=1800.0, gt=0)
     watchdog_s: float = Field(default=30.0, gt=0)
-    on_failure: Literal["retry", "zero", "drop"] = "zero"
+    on_failure: Literal["retry", "zero", "keep", "drop"] = "zero"
     max_retries: int = Field(default=1, ge=0)
-    after_retries: Literal["zero", "drop"] = "zero"
+    after_retries: Literal["zero", "keep", "drop"] = "zero"
     refill: bool = False
     max_oversampling: float = Field(default=2.0, ge=1)
     max_flat_steps: int = Field(default=50, ge=0)
+
+    @property
+    def of_failures(self) -> str:
+        """What becomes in the end of the turns of a failed episode: zero, keep or drop."""
+        return self.after_retries if self.on_failure == "retry" else self.on_failure
 
 
 _LOCAL = LocalSettings()
@@ -354,7 +359,7 @@ def toml_value(text: str) -> Any:
 
 
 def explain(item: Any, top: type[BaseModel]) -> str:
-    """One error of pydantic about a configuration of type `top`, in words; a key that nothing reads names the nearest."""
+    """One error of pydantic about a configuration of type `top`, in words; an unknown key names the nearest."""
     path = ".".join(str(part) for part in item["loc"])
     if item["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
         *parents, key = item["loc"]

@@ -122,7 +122,10 @@ class Run:
 
     def credit(self, graded: Sequence[GradedEpisode]) -> CreditResult:
         """Rewards and advantages of the step's episodes."""
-        result = self.plan.algorithm.advantages(graded, self.state)
+        failed = {g.episode.id for g in graded if g.episode.outcome_class.failed}
+        result = self.plan.algorithm.advantages(
+            graded, self.state, zeroed=failed if self.config.rollout.of_failures == "zero" else ()
+        )
         self.state = dict(result.state)
         self.metrics |= result.metrics
         self._credit = result
@@ -175,18 +178,31 @@ class Run:
         self.source.updated({name: self.engine.version(name) for name in self.learners})
 
     def validate(self) -> bool:
-        """Measure the validation set at its cadence; True when this step is the best so far."""
+        """Measure the validation set at its cadence; True when this step is the best so far. A step that is as good as
+        the weights before training counts as better than these."""
         every = self.config.evaluation.every_steps
         if not self.splits.validation.tasks or not every or (self.step % every and not self.is_last):
             return False
         with self._timed("validate"):
-            found = self.evaluate(self.splits.validation.tasks, label="validation")
-        self.metrics["validation/team"] = found.team.mean
-        self.metrics["validation/team_low"], self.metrics["validation/team_high"] = found.team.low, found.team.high
-        if not found.team.mean > self.totals.best_validation:  # also when no answer could be graded (NaN)
+            found = self.evaluate(self.splits.validation.tasks, label="validation").team
+        self.metrics["validation/team"] = found.mean
+        self.metrics["validation/team_low"], self.metrics["validation/team_high"] = found.low, found.high
+        best = self.totals.best_validation
+        if not (found.mean > best or (self.totals.best_step == 0 and found.mean == best)):  # NaN: nothing was graded
             return False
-        self.totals.best_validation, self.totals.best_step = found.team.mean, self.step
+        self.totals.best_validation, self.totals.best_step = found.mean, self.step
         return True
+
+    def validate_start(self) -> None:
+        """Measure the validation set before training: the step 0 that the best step has to beat, kept as a checkpoint.
+        A resumed run has done so."""
+        if self.step or self.is_last or self.totals.best_step >= 0 or not self.validate():
+            return
+        self.metrics["time/validate_s"] = self.times["validate"]
+        self.progress.note(f"validation before training: team {self.totals.best_validation:.3f}")
+        self.folder.write_metrics(0, self.metrics)
+        self.monitor.board.remember(self.metrics)
+        self.save(is_best=True)
 
     def record(self) -> None:
         """Write the step's episodes and metrics, and show them."""
@@ -224,6 +240,7 @@ class Run:
         for words in environment_changes(self.folder):
             self.progress.note(f"{words}: the resumed run may round differently")
         found, self.totals = self.checkpoints.resume(self.progress.note)
+        self.progress.note(f"going on from step {found.step}" if found else "no checkpoint yet: beginning again")
         InFlight(self.folder).forget(None if self.inflight is None else found.step if found else 0)
         if found is not None:
             self.step, self.state = found.step, dict(found.extra["algorithm"])

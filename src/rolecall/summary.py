@@ -17,7 +17,9 @@ def test_evaluation(run: Run, when: str) -> dict[str, Any]:
     if (run.folder.path / name).is_file():
         return dict(run.folder.read_json(name))
     tasks = run.splits.test.tasks
-    found: dict[str, Any] = {"step": run.step if when == "before" else max(run.totals.best_step, 0) or run.step}
+    found: dict[str, Any] = {"step": run.step if when == "before" else best_step(run)}
+    if when == "after" and found["step"] == 0 and run.step:
+        run.progress.note("no step was as good on validation as the weights before training: these are measured again")
     if tasks:
         episodes = run.evaluation_episodes(tasks, label="test")
         run.folder.write_evaluation(when, episode_rows(found["step"], episodes, transcripts=run.transcripts))
@@ -27,6 +29,12 @@ def test_evaluation(run: Run, when: str) -> dict[str, Any]:
         run.progress.note(f"{when} training: {in_words(found['sampled'].get('team'), episodes)}")
     run.folder.write_json(name, found, "evaluation")
     return found
+
+
+def best_step(run: Run) -> int:
+    """The step whose weights are the run's result: the best on validation, 0 for those before training; without
+    validation the last."""
+    return run.totals.best_step if run.totals.best_step >= 0 else run.step
 
 
 def in_words(team: dict[str, float] | None, episodes: Sequence[GradedEpisode]) -> str:
@@ -48,7 +56,7 @@ def final_summary(run: Run, before: dict[str, Any], after: dict[str, Any]) -> di
         "seed": run.config.seed,
         "roles_to_policies": dict(run.plan.table.roles),
         "steps": run.step,
-        "best_step": totals.best_step if totals.best_step >= 0 else run.step,
+        "best_step": best_step(run),
         "wall_s": round(run.wall_s(), 3),
         "tokens": {"generated": totals.tokens_generated, "trained": totals.tokens_trained},
         "tokens_per_s": totals.tokens_generated / max(totals.generate_s, 1e-9),

@@ -53,6 +53,7 @@ def _train(run: Run, *, resume: bool) -> dict[str, Any]:
         run.resume() if resume else run.track()
         run.prove()
         before = test_evaluation(run, "before")
+        run.validate_start()
         for _ in run.steps():
             graded = run.collect()
             credit = run.credit(graded)

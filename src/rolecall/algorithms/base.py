@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -16,7 +16,7 @@ from rolecall.credit.metrics import credit_metrics, reward_metrics
 from rolecall.credit.units import Grouping, Scored, build_units, split_by_role
 from rolecall.errors import ConfigError, RolecallError, boundary
 from rolecall.records import EMPTY, CreditUnit, GradedEpisode, Reward
-from rolecall.rewards.base import RewardFunction
+from rolecall.rewards.base import RewardFunction, zero
 from rolecall.rewards.outcome import TeamOutcome
 from rolecall.rollout.agentic import AgenticGroups
 from rolecall.rollout.samplers import IndependentEpisodes, Sampler
@@ -117,10 +117,16 @@ class Algorithm:
             last = traceback.extract_tb(error.__cause__.__traceback__)[-1]
             raise RolecallError(f"{error} (line {last.lineno} of {last.filename}, in {last.name})") from error
 
-    def advantages(self, graded: Sequence[GradedEpisode], state: Mapping[str, Any] = EMPTY) -> CreditResult:
-        """Rewards, units and advantages of the episodes of one step; pure, and blind to the episodes' order."""
+    def advantages(
+        self, graded: Sequence[GradedEpisode], state: Mapping[str, Any] = EMPTY, *, zeroed: Collection[str] = ()
+    ) -> CreditResult:
+        """Rewards, units and advantages of the episodes of one step; pure, and blind to the episodes' order. Turns of
+        the episodes in `zeroed`, by id, have reward 0 whatever the reward says."""
         in_order = sorted(graded, key=lambda one: one.episode.id)
-        scored = tuple(Scored(graded=one, rewards=self.rewards_of(one)) for one in in_order)
+        scored = tuple(
+            Scored(graded=one, rewards=zero(given) if one.episode.id in zeroed else given)
+            for one, given in ((one, self.rewards_of(one)) for one in in_order)
+        )
         built = build_units(scored, self.grouping)
         assigned = assign(
             built.units,

@@ -138,7 +138,7 @@ class AlarmBoard:
                         )
                     )
         self.log += raised
-        self._remember(metrics)
+        self.remember(metrics)
         return raised
 
     def state(self) -> dict[str, Any]:
@@ -177,7 +177,7 @@ class AlarmBoard:
             if entropy is not None and len(seen) < START_STEPS:
                 seen.append(entropy)
 
-    def _remember(self, metrics: Metrics) -> None:
+    def remember(self, metrics: Metrics) -> None:
         """Keep what later steps are compared with; it goes into every checkpoint, so it is no more than that."""
         for key, value in metrics.items():
             if key.endswith(REMEMBERED):

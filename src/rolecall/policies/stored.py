@@ -22,8 +22,8 @@ def fitting(checkpoint: Path, policy: str, model: str) -> Iterator[None]:
         yield
     except EngineError as error:
         raise CheckpointError(
-            f"the weights of {policy!r} in {str(checkpoint)!r} are not those of the model {model!r} ({error}); name the "
-            "model that they were trained on"
+            f"the weights of {policy!r} in {str(checkpoint)!r} are not those of the model {model!r} ({error}); name "
+            "the model that they were trained on"
         ) from error
 
 

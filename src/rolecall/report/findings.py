@@ -76,6 +76,17 @@ def cliff(run: RunData) -> Iterator[Finding]:
         yield Finding(level="fine", title="Validation did not fall from its peak beyond its interval", text=text)
 
 
+def start(run: RunData) -> Iterator[Finding]:
+    """Whether training found anything better than where it started."""
+    if run.finished and run.summary.get("best_step") == 0 and run.steps and run.steps[-1] > 0:
+        yield Finding(
+            level="look",
+            title="The weights before training were the best",
+            text="No validation of a later step was as good, so the test set after training is measured with the "
+            "weights before it. Lower learner.lr, or see which role's reward and accuracy fell first.",
+        )
+
+
 def margin(run: RunData) -> Iterator[Finding]:
     """Whether the team is better than its first answer."""
     found = mapping(run.sampled("after").get("margin"))
@@ -206,4 +217,4 @@ def files(run: RunData) -> Iterator[Finding]:
         yield Finding(level="note", title="The run has not come to its end", text=text + "is there.")
 
 
-RUN_CHECKS: tuple[Check, ...] = (files, accuracy, cliff, margin, alarms, numbers, episodes, entropy, parity)
+RUN_CHECKS: tuple[Check, ...] = (files, accuracy, start, cliff, margin, alarms, numbers, episodes, entropy, parity)

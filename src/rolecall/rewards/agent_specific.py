@@ -27,9 +27,9 @@ class AgentSpecific:
     | unparsed | 0                   | 0                   |
 
     0 with a mark: a truncated turn, an unparsed claim, and, under `on_failure = "zero"`, every turn of a failed
-    episode ("keep": what the turns before the failure earned stands). No reward, so not trained, with a mark: a grader
-    that failed (`ungraded`), and a turn that claims nothing checkable, such as a plan, or a verdict about a turn that
-    claims no answer (`unjudged`).
+    episode ("keep": what the turns before the failure earned stands; with `rollout.on_failure = "keep"`). No reward, so
+    not trained, with a mark: a grader that failed (`ungraded`), and a turn that claims nothing checkable, such as a
+    plan, or a verdict about a turn that claims no answer (`unjudged`).
     """
 
     on_failure: str = "zero"

@@ -26,6 +26,12 @@ class RewardFunction(Protocol):
     def __call__(self, graded: GradedEpisode) -> Mapping[str, Reward]: ...
 
 
+def zero(rewards: Mapping[str, Reward]) -> dict[str, Reward]:
+    """The rewards of a failed episode that is trained with reward 0: what differs from 0 becomes 0, marked `failed`."""
+    failed = {turn: Reward(parts={"failed": 1.0}, total=0.0, team=one.team) for turn, one in rewards.items()}
+    return {turn: one if one.total == 0.0 else failed[turn] for turn, one in rewards.items()}
+
+
 def marked(part: str, mark: str, total: float | None, *, team: bool = False) -> Reward:
     """A reward that is what it is for one reason: `total` under `part` (absent when None), and the mark.
 
