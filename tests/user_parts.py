@@ -41,6 +41,15 @@ def letters(n: int = 8) -> Algorithm:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Generous:
+    """Pays every turn by the first token that it sampled, and knows nothing of failures."""
+
+    def __call__(self, graded: GradedEpisode) -> dict[str, Reward]:
+        paid = {turn.id: 1.0 + turn.completion.token_ids[0] % 2 for turn in graded.episode.turns}
+        return {turn: Reward(parts={"paid": total}, total=total) for turn, total in paid.items()}
+
+
+@dataclass(frozen=True, kw_only=True)
 class Ask(Workflow):
     """Base of the bad ones: asks once."""
 

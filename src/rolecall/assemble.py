@@ -71,6 +71,7 @@ def make_plan(config: RunConfig, *, training: bool = True) -> Plan:
     for learner in learners.values():
         check_loss_roles(algorithm.loss, learner, workflow.roles)
     plan = Plan(config=config, workflow=workflow, algorithm=algorithm, table=table, learners=learners)
+    check_failures(plan)
     check_endpoints(plan)
     if training:
         check_sampling(plan)
@@ -162,6 +163,19 @@ def coerce_field(kind: type, key: str, value: Any) -> Any:
     from typing import get_type_hints
 
     return coerce(value, get_type_hints(kind)[key], f"learner.{key}")
+
+
+def check_failures(plan: Plan) -> None:
+    """A reward that keeps what was earned before a failure, and a rollout that trains it with 0, contradict."""
+    reward, end = plan.algorithm.reward, plan.config.rollout.of_failures
+    parts = {"reward": reward, **{f"reward.extra.{n}": part for n, part in getattr(reward, "extra", {}).items()}}
+    for name, part in parts.items():
+        if end == "zero" and getattr(part, "on_failure", None) == "keep":
+            raise ConfigError(
+                f'algorithm {plan.algorithm.name!r}: {name}.on_failure = "keep" keeps what the turns of a failed '
+                f"episode earned, and under rollout.on_failure = {plan.config.rollout.on_failure!r} they are trained "
+                'with 0; set rollout.on_failure = "keep" (or after_retries), or leave the other out'
+            )
 
 
 def check_endpoints(plan: Plan) -> None:

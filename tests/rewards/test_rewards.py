@@ -8,9 +8,10 @@ from itertools import product
 import pytest
 
 from rolecall.errors import ConfigError, GraderError, WorkflowError
-from rolecall.records import ClaimKind, Grade, GradeStatus, OutcomeClass, Stop
+from rolecall.records import ClaimKind, Grade, GradeStatus, OutcomeClass, Reward, Stop
 from rolecall.registry import load_named
 from rolecall.rewards import REWARDS, AgentSpecific, Format, Mixed, TeamOutcome
+from rolecall.rewards.base import marked, zero
 from rolecall.testing_credit import GRADER_FAILED, RIGHT, Said, made_episode, report, solution
 
 
@@ -196,6 +197,14 @@ def test_the_turns_before_a_failure_get_zero_and_say_failed(kind):
 def test_the_turns_before_a_failure_keep_what_they_earned_when_asked():
     episode = made_episode(solution(True), report("wrong"), outcome_class=OutcomeClass.ERROR)
     assert totals(AgentSpecific(on_failure="keep"), episode) == [1.0, 0.0]
+
+
+def test_a_reward_is_zeroed_whatever_it_was_and_keeps_the_marks_of_a_0():
+    unparsed = marked("correct", "unparsed", 0.0)
+    given = {"a": Reward(parts={"correct": 1.0}, total=1.0), "b": marked("correct", "unjudged", None), "c": unparsed}
+    failed = Reward(parts={"failed": 1.0}, total=0.0)
+    assert zero(given) == {"a": failed, "b": failed, "c": unparsed}
+    assert zero({"a": Reward(parts={"team": 1.0}, total=1.0, team=True)})["a"].team
 
 
 def test_a_truncated_episode_counts_as_wrong_unless_its_grade_is_asked_for():

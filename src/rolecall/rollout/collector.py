@@ -28,24 +28,26 @@ GARBAGE_THRESHOLD = 100_000
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CollectorSettings:
     """`on_failure`: what becomes of an episode that ends invalid, in an error or in a timeout. `retry` runs it again
-    with other seeds, at most `max_retries` times, and then does `after_retries`; `zero` keeps its turns with reward 0;
-    `drop` keeps them out of training. `deterministic` admits calls in waves.
+    with other seeds, at most `max_retries` times, and then does `after_retries`; `zero` keeps its turns with reward 0,
+    whatever the reward says; `keep` leaves that to the reward; `drop` keeps them out of training. `deterministic`
+    admits calls in waves.
     """
 
     run_seed: int = 0
     deterministic: bool = False
     max_concurrent: int = 1024
-    on_failure: Literal["retry", "zero", "drop"] = "zero"
+    on_failure: Literal["retry", "zero", "keep", "drop"] = "zero"
     max_retries: int = 1
-    after_retries: Literal["zero", "drop"] = "zero"
+    after_retries: Literal["zero", "keep", "drop"] = "zero"
     limits: Limits = field(default_factory=Limits)
     watchdog_s: float | None = 60.0
 
     def __post_init__(self) -> None:
-        if self.on_failure not in ("retry", "zero", "drop") or self.after_retries not in ("zero", "drop"):
+        ends = ("zero", "keep", "drop")
+        if self.on_failure not in ("retry", *ends) or self.after_retries not in ends:
             raise ConfigError(
                 f"on_failure={self.on_failure!r}, after_retries={self.after_retries!r}: "
-                f"wanted 'retry', 'zero' or 'drop', and 'zero' or 'drop' after retries"
+                f"wanted 'retry', 'zero', 'keep' or 'drop', and one of the last three after retries"
             )
         if self.max_concurrent < 1 or self.max_retries < 0:
             raise ConfigError(
