@@ -51,7 +51,8 @@ class Scheduler:
         schedule.check_group(group_size)
         self.schedule, self.tasks_per_step, self.group_size = schedule, tasks_per_step, group_size
         self.max_started = schedule.max_started(group_size)
-        self.capacity = capacity
+        bounds = [capacity, None if schedule.ticks else schedule.max_rows]
+        self._most_running = min((bound for bound in bounds if bound is not None), default=None)
         self.versions = dict(versions)
         self.counts = Counts()
         self.running = 0
@@ -294,9 +295,7 @@ class Scheduler:
 
     def _room(self) -> int | None:
         """How many more rows may run now; None: any number. The rows of a tick are bounded where tasks are admitted."""
-        bounds = [self.capacity] if self.schedule.ticks else [self.capacity, self.schedule.max_rows]
-        known = [bound for bound in bounds if bound is not None]
-        return max(0, min(known) - self.running) if known else None
+        return None if self._most_running is None else max(0, self._most_running - self.running)
 
     def _push(self, row: Row) -> None:
         heapq.heappush(self._begun, ((*self._priority(row.group), row.number), row))
