@@ -1,7 +1,7 @@
 """Two tasks, one engine, worked out by hand.
 
-Groups of 2, one of which goes on: a solver of 4 tokens, a verifier of 2, a token a second however many rows there are, 2
-slots. An update takes 3 s, publishing 1 s, loading 1 s; prompts and grading take none.
+Groups of 2, one of which goes on: a solver of 4 tokens, a verifier of 2, a token a second however many rows there are,
+2 slots. An update takes 3 s, publishing 1 s, loading 1 s; prompts and grading take none.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ COSTS = costs(
     learners={"token_s": 0.0, "update_s": 3.0, "publish_s": 1.0, "skip_flat": False},
 )
 WORK = workload(*always(4, 2), n=2, k=1)
+SOLVER, VERIFIER = {"solver": 2}, {"verifier": 2}
 
 
 class Diary(Recorder):
@@ -48,12 +49,7 @@ def test_barrier_does_both_stages_of_a_task_and_then_learns():
     # S 0-4, V 4-6, update 6-10, load 10-11; S 11-15, V 15-17, update 17-21
     simulation, diary = run(Schedule(mode="barrier"))
     assert simulation.now == 21.0
-    assert diary.rows == [
-        (0, 4, {"solver": 2}),
-        (4, 6, {"verifier": 2}),
-        (11, 15, {"solver": 2}),
-        (15, 17, {"verifier": 2}),
-    ]
+    assert diary.rows == [(0, 4, SOLVER), (4, 6, VERIFIER), (11, 15, SOLVER), (15, 17, VERIFIER)]
     assert diary.updates == [(6, 9, 10), (17, 20, 21)]
 
 
@@ -61,12 +57,7 @@ def test_the_pipeline_learns_after_every_tick_and_generates_the_deepest_stage_fi
     # S1 0-4, update to 8, load to 9; V1 9-11, S2 11-15, update to 19, load to 20; V2 20-22, update to 26
     simulation, diary = run(Schedule(mode="pipeline"))
     assert simulation.now == 26.0
-    assert diary.rows == [
-        (0, 4, {"solver": 2}),
-        (9, 11, {"verifier": 2}),
-        (11, 15, {"solver": 2}),
-        (20, 22, {"verifier": 2}),
-    ]
+    assert diary.rows == [(0, 4, SOLVER), (9, 11, VERIFIER), (11, 15, SOLVER), (20, 22, VERIFIER)]
     assert diary.updates == [(4, 7, 8), (15, 18, 19), (22, 25, 26)]
 
 
@@ -87,11 +78,11 @@ def test_overlapped_generates_while_the_learner_works_as_far_as_the_bound_lets_i
     simulation, diary = run(Schedule(mode="overlapped", max_staleness=1, update_rows=2))
     assert simulation.now == 22.0
     assert diary.rows == [
-        (0, 4, {"solver": 2}),
-        (4, 6, {"verifier": 2}),
-        (9, 12, {"solver": 2}),
-        (13, 14, {"solver": 2}),
-        (14, 16, {"verifier": 2}),
+        (0, 4, SOLVER),
+        (4, 6, VERIFIER),
+        (9, 12, SOLVER),
+        (13, 14, SOLVER),
+        (14, 16, VERIFIER),
     ]
     assert diary.updates == [(4, 7, 8), (8, 11, 12), (14, 17, 18), (18, 21, 22)]
     # V1 and V2 began one version before the one that they were trained under; S2 began under 1 and was trained under 2

@@ -67,10 +67,10 @@ def test_what_cannot_be_read_is_named(tables, words):
 
 
 def test_a_file_that_is_none_and_one_that_is_not_toml_are_named(tmp_path: Path):
-    with pytest.raises(ConfigError, match="costs file .*none.toml' cannot be read"):
+    with pytest.raises(ConfigError, match=r"costs file .*none.toml' cannot be read"):
         load_costs(tmp_path / "none.toml")
     (tmp_path / "broken.toml").write_text("steps = ")
-    with pytest.raises(ConfigError, match="broken.toml' is not TOML"):
+    with pytest.raises(ConfigError, match=r"broken.toml' is not TOML"):
         load_costs(tmp_path / "broken.toml")
 
 
