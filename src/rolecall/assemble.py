@@ -12,6 +12,7 @@ from rolecall.algorithms.base import Algorithm
 from rolecall.algorithms.loss import Loss
 from rolecall.algorithms.make import make_algorithm
 from rolecall.config import PolicyConfig, RunConfig
+from rolecall.engines.read_model import end_ids_of, read_tokenizer
 from rolecall.engines.specs import EndpointSpec, PolicySpec, resolve_model
 from rolecall.errors import ConfigError, GraderError, TaskError, boundary, nearest
 from rolecall.grading.graders import GRADERS
@@ -259,17 +260,16 @@ def check_graders(label: str, names: Collection[str]) -> None:
 
 def make_renderers(plan: Plan) -> dict[str, Renderer]:
     """One renderer a policy: its model's tokenizer and chat template; an endpoint has its own."""
-    from transformers import AutoTokenizer
-
     renderers: dict[str, Renderer] = {}
     for name, spec in plan.table.specs.items():
         if not spec.local:
             renderers[name] = EndpointRenderer()
             continue
         with boundary(ConfigError, f"loading the tokenizer of policy {name!r} from {spec.model!r}"):
-            tokenizer = AutoTokenizer.from_pretrained(resolve_model(spec.model))
+            tokenizer = read_tokenizer(resolve_model(spec.model))
+            ends = end_ids_of(resolve_model(spec.model))
         options = policy_config(plan.config, name).chat_template
-        renderers[name] = renderer = ChatRenderer(tokenizer, template_options=options)
+        renderers[name] = renderer = ChatRenderer(tokenizer, template_options=options, more_end_ids=ends)
         check_vocabulary(spec, renderer)
     return renderers
 
@@ -283,8 +283,8 @@ def check_vocabulary(spec: PolicySpec, renderer: Renderer) -> None:
     highest = max([*renderer.encode([{"role": "user", "content": "x"}]), *renderer.end_ids])
     if highest >= rows:
         raise ConfigError(
-            f"policy {spec.name!r}: a prompt has the token id {highest} and model {spec.model!r} has {rows} rows of "
-            "embeddings; model and tokenizer are not a pair: save both to one folder, or resize the embeddings"
+            f"policy {spec.name!r}: a prompt or its end has the token id {highest} and model {spec.model!r} has {rows} "
+            "rows of embeddings; model and tokenizer are not a pair: save both to one folder, or resize the embeddings"
         )
 
 

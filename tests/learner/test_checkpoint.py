@@ -81,6 +81,31 @@ def test_saved_policies_load_with_transformers_and_peft_alone(tiny_model: Tiny, 
         assert learners[name].score([([1], [2, 3, 4])])[0] == pytest.approx(seen, abs=1e-5)
 
 
+def test_a_checkpoint_of_a_whole_model_is_a_folder_that_transformers_loads_tokenizer_and_all(
+    tiny_model: Tiny, tmp_path: Path
+) -> None:
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    folder = tiny_model()
+    settings = Path(folder) / "generation_config.json"
+    settings.write_text(json.dumps(json.loads(settings.read_text()) | {"eos_token_id": [259, 260]}))
+    learners = fresh(folder)
+    path = save_checkpoint(tmp_path, learners, 1, THIS)
+    weights = path / "policies" / "corrector" / "weights"
+    tokenizer, given = AutoTokenizer.from_pretrained(weights), AutoTokenizer.from_pretrained(folder)
+    said = [{"role": "user", "content": "12+30 = ?"}]
+    ids = tokenizer.apply_chat_template(said, add_generation_prompt=True, return_dict=False)
+    assert ids == given.apply_chat_template(said, add_generation_prompt=True, return_dict=False)
+    model = AutoModelForCausalLM.from_pretrained(weights)
+    assert model.generation_config.eos_token_id == [259, 260]
+    written = model.generate(torch.tensor([ids]), max_new_tokens=3, do_sample=False)
+    assert isinstance(tokenizer.decode(written[0]), str)
+    load_checkpoint(path, learners, THIS)  # the tokenizer's files are in the manifest like all others
+    (weights / "tokenizer.json").write_text("{}")
+    with pytest.raises(CheckpointError, match=r"tokenizer\.json is not as it was written"):
+        load_checkpoint(path, learners, THIS)
+
+
 def test_a_save_that_fails_midway_leaves_the_earlier_checkpoint_to_load(
     tiny_model: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
+from rolecall.engines.read_model import end_ids_of
 from rolecall.errors import ConfigError
 from rolecall.records import Message, Stop
 from rolecall.rollout.render import ChatRenderer, PlainRenderer
@@ -49,6 +52,21 @@ def test_the_end_ids_are_the_tokenizers_end_and_the_templates_own() -> None:
     assert list(renderer.end_ids) == ids(renderer, "<|endoftext|>", "<|im_end|>")
     renderer = ChatRenderer(tokenizer(eos="<|im_end|>"))
     assert list(renderer.end_ids) == ids(renderer, "<|im_end|>")
+
+
+def test_end_ids_that_the_model_names_come_after_the_tokenizers_own_each_once() -> None:
+    renderer = ChatRenderer(tokenizer(eos="<|im_end|>"), more_end_ids=(0, 2, 40))
+    assert list(renderer.end_ids) == [*ids(renderer, "<|im_end|>"), 0, 40]
+
+
+@pytest.mark.parametrize(("named", "found"), [([7, 9, 7], (7, 9)), (7, (7,)), (None, ())])
+def test_the_model_names_its_end_ids_in_its_generation_settings(tmp_path: Path, named: Any, found: Any) -> None:
+    assert end_ids_of(str(tmp_path)) == ()
+    (tmp_path / "generation_config.json").write_text(json.dumps({"eos_token_id": named}))
+    assert end_ids_of(str(tmp_path)) == found
+    (tmp_path / "generation_config.json").write_text("{")
+    with pytest.raises(OSError, match="not a valid JSON"):
+        end_ids_of(str(tmp_path))
 
 
 def test_a_tokenizer_without_a_chat_template_is_one_clear_error() -> None:

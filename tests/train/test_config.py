@@ -248,6 +248,15 @@ def test_a_task_source_that_cannot_be_made_is_found_before_anything_is_loaded(ta
         make_plan(make_config(BASE | {"tasks": tasks}))
 
 
+def test_all_end_ids_that_a_model_names_end_its_completions(tmp_path):
+    folder = make_tiny_model(tmp_path / "m")
+    settings = tmp_path / "m" / "generation_config.json"
+    own = json.loads(settings.read_text())["eos_token_id"]
+    settings.write_text(json.dumps({"eos_token_id": [own, 256]}))
+    renderers = make_renderers(make_plan(config(model={"model": folder})))
+    assert renderers["shared"].end_ids == (own, 256)
+
+
 def test_a_tokenizer_whose_ids_the_model_has_no_rows_for_is_refused(tmp_path):
     folder = make_tiny_model(tmp_path / "model")
     saved = json.loads((tmp_path / "model" / "config.json").read_text()) | {"vocab_size": 100}

@@ -7,6 +7,25 @@ from typing import Any
 from rolecall.errors import ConfigError
 
 
+def read_tokenizer(source: str) -> Any:
+    """The tokenizer of Transformers at `source`."""
+    from transformers import AutoTokenizer
+
+    return AutoTokenizer.from_pretrained(source)
+
+
+def end_ids_of(source: str) -> tuple[int, ...]:
+    """The ids that end a completion as the model itself names them: `eos_token_id` of its generation settings, one or a
+    list (Llama 3 and Gemma name two or three, of which their tokenizers know one). Empty where it has no such file."""
+    from transformers import GenerationConfig
+    from transformers.utils import cached_file
+
+    if cached_file(source, "generation_config.json", _raise_exceptions_for_missing_entries=False) is None:
+        return ()
+    ends = GenerationConfig.from_pretrained(source).eos_token_id
+    return () if ends is None else tuple(dict.fromkeys(ends if isinstance(ends, list | tuple) else [ends]))
+
+
 def read_causal_lm(source: str, dtype: Any) -> Any:
     """The model of Transformers at `source`. Weights that its files lack are an error: Transformers would draw them at
     random, differently in the learner and in every worker of an engine."""

@@ -16,7 +16,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from rolecall.engines.read_model import read_causal_lm
+from rolecall.engines.read_model import read_causal_lm, read_tokenizer
 from rolecall.errors import CheckpointError, ConfigError, LearnerError
 from rolecall.learner.logprobs import Split, find_split
 
@@ -60,13 +60,15 @@ class PolicyModule(ABC):
 
 
 class WholeModel(PolicyModule):
-    """All weights of a causal LM. The model before training is loaded again from `source` when a KL asks for it."""
+    """All weights of a causal LM. The model before training is loaded again from `source` when a KL asks for it. Its
+    tokenizer is saved beside the weights, so that a saved folder is a model to Transformers."""
 
     starts_as_base = True
 
     def __init__(self, model: Any, source: str) -> None:
         self.model = model
         self.source = source
+        self._tokenizer: Any = None
         self.split = find_split(model)
         self._base: tuple[Any, Split | None] | None = None
         for parameter in model.parameters():
@@ -94,6 +96,9 @@ class WholeModel(PolicyModule):
 
     def save(self, folder: Path) -> None:
         self.model.save_pretrained(folder)
+        if self._tokenizer is None:
+            self._tokenizer = read_tokenizer(self.source)
+        self._tokenizer.save_pretrained(folder)
 
     def load(self, folder: Path) -> None:
         parameter = next(self.model.parameters())

@@ -85,7 +85,8 @@ class EndpointRenderer(PlainRenderer):
 class ChatRenderer:
     """A Transformers tokenizer and its chat template; `template_options` go to the template (`enable_thinking=False`).
 
-    `end_ids` are the tokenizer's end token and the token with which its template ends an assistant's message.
+    `end_ids` are the tokenizer's end token, the token with which its template ends an assistant's message, and
+    `more_end_ids`: those that the model itself names (`engines.read_model.end_ids_of`).
     """
 
     def __init__(
@@ -95,6 +96,7 @@ class ChatRenderer:
         template_options: Mapping[str, Any] | None = None,
         think: tuple[str, str] = THINK,
         end_ids: Sequence[int] | None = None,
+        more_end_ids: Sequence[int] = (),
     ) -> None:
         if not getattr(tokenizer, "chat_template", None):
             raise ConfigError(
@@ -107,7 +109,7 @@ class ChatRenderer:
         self._cache: dict[tuple[tuple[str, str], ...], tuple[int, ...]] = {}
         name = getattr(tokenizer, "name_or_path", None) or type(tokenizer).__name__
         with boundary(ConfigError, f"the chat template of {name!r}, tried on a message of a user,"):
-            self.end_ids = tuple(end_ids) if end_ids is not None else self._find_end_ids()
+            self.end_ids = tuple(end_ids) if end_ids is not None else self._find_end_ids(more_end_ids)
             self._opened = self._opens_reasoning()
 
     def encode(self, messages: Messages) -> tuple[int, ...]:
@@ -141,7 +143,7 @@ class ChatRenderer:
         prompt = self.tokenizer.decode(list(self.encode([{"role": "user", "content": "x"}])), skip_special_tokens=False)
         return str(prompt).rstrip().endswith(self.think[0])
 
-    def _find_end_ids(self) -> tuple[int, ...]:
+    def _find_end_ids(self, more: Sequence[int]) -> tuple[int, ...]:
         eos = self.tokenizer.eos_token_id
         found = [] if eos is None else [int(eos)]
         user: Message = {"role": "user", "content": "x"}
@@ -152,6 +154,7 @@ class ChatRenderer:
             closing = next((int(i) for i in closed[len(asked) :] if int(i) in special), None)
             if closing is not None and closing not in found:
                 found.append(closing)
+        found += [end_id for end_id in more if end_id not in found]
         if not found:
             raise ConfigError(f"the tokenizer {self.tokenizer!r} names no end token; pass end_ids=(...)")
         return tuple(found)
