@@ -127,6 +127,12 @@ class GraderError(RolecallError):
     kind = "grader"
 
 
+class SandboxError(RolecallError):
+    """Untrusted programs cannot be contained here, or a sandbox itself failed; never a wrong answer."""
+
+    kind = "sandbox"
+
+
 ENDINGS = (KeyboardInterrupt, SystemExit, GeneratorExit, asyncio.CancelledError)
 """What ends a program, a coroutine or a task, and passes every boundary."""
 

@@ -1,0 +1,226 @@
+"""A sandbox that stays warm: one process inside, which forks a child for each program."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import signal
+import socket
+import subprocess
+import threading
+import time
+from contextlib import suppress
+from dataclasses import replace
+from types import TracebackType
+from typing import Any
+
+from rolecall.errors import SandboxError
+from rolecall.sandbox.inside.child import EXIT_BROKEN
+from rolecall.sandbox.inside.zygote import STARVED
+from rolecall.sandbox.limits import Job, Limits, Ran
+from rolecall.sandbox.protection import Protection, protection, zygote_command
+
+START_S = 60.0
+GRACE_S = 5.0  # what the sandbox may take beyond a program's wall time
+MAX_STDERR_CHARS = 8000
+
+
+class BoxLost(SandboxError):
+    """The sandbox itself ended or did not answer: nothing is known of the program."""
+
+
+class Box:
+    """One sandbox. Start and use it from one thread, which must outlive it; `abort` may be called from any.
+
+    >>> with Box() as box:
+    ...     box.run(Job(source="print(6 * 7)")).stdout
+    '42\\n'
+    """
+
+    def __init__(self, made: Protection | None = None) -> None:
+        self.protection = made or protection()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._control: socket.socket | None = None
+        self._lock = threading.Lock()
+        self._job = 0
+        self.starts = 0
+
+    def __enter__(self) -> Box:
+        self.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    @property
+    def pid(self) -> int | None:
+        return self._process.pid if self._process is not None else None
+
+    def start(self) -> None:
+        """Start the sandbox when it is not running; `BoxLost` when it does not start."""
+        if self._process is not None and self._process.poll() is None:
+            return
+        self.close()
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            try:
+                self._process = subprocess.Popen(
+                    zygote_command(self.protection, theirs.fileno()),
+                    pass_fds=(theirs.fileno(),),
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.PIPE,
+                    env={},
+                    start_new_session=True,
+                )
+            except OSError as error:
+                ours.close()
+                raise BoxLost(f"the sandbox does not start: {error}") from error
+        self._control = ours
+        self.starts += 1
+        if not self._answer(START_S).get("ready"):
+            raise BoxLost("the sandbox does not start: it answered something else than that it is ready")
+
+    def submit(self, job: Job, channel: socket.socket | int | None = None) -> Pending:
+        """Start a program; `channel` is what it gets as descriptor 4. Ask the result with `Pending.result`."""
+        self.start()
+        assert self._control is not None
+        self._job += 1
+        body = {
+            "mode": job.mode,
+            "source": job.source,
+            "function": job.function,
+            "arguments": job.arguments,
+            "setup": job.setup,
+            "functions": job.functions,
+        }
+        pending = Pending(self, self._job, job)
+        files = [_file(job.stdin.encode(errors="surrogateescape")), pending.stdout, pending.stderr]
+        files += [_file(json.dumps(body).encode())]
+        try:
+            given = [] if channel is None else [channel if isinstance(channel, int) else channel.fileno()]
+            header = json.dumps({"job": self._job, "limits": job.limits.record()}).encode()
+            socket.send_fds(self._control, [header], files + given)
+        except OSError as error:
+            pending.close()
+            raise self._lost(f"it takes no program: {error}") from error
+        finally:
+            os.close(files[0])
+            os.close(files[3])
+        return pending
+
+    def run(self, job: Job) -> Ran:
+        """Run one program to its end; `BoxLost` when the sandbox fails."""
+        if job.mode != "call":
+            return self.submit(job).result()
+        value = _file(b"")
+        try:
+            ran = self.submit(job, value).result()
+            return _with_value(ran, _content(value, job.limits.output_bytes))
+        finally:
+            os.close(value)
+
+    def abort(self, number: int) -> None:
+        """End program `number` (of `Pending.number`) if it still runs."""
+        with self._lock, suppress(OSError):
+            if self._control is not None:
+                self._control.send(json.dumps({"abort": number}).encode())
+
+    def _answer(self, timeout_s: float) -> dict[str, Any]:
+        assert self._control is not None
+        self._control.settimeout(timeout_s)
+        try:
+            message = self._control.recv(65536)
+        except OSError as error:  # a deadline, or the socket is gone
+            raise self._lost(f"it did not answer in {timeout_s:g} s ({error})") from error
+        if not message:
+            raise self._lost("it ended")
+        answer: dict[str, Any] = json.loads(message)
+        return answer
+
+    def _lost(self, why: str) -> BoxLost:
+        said = ""
+        if self._process is not None and self._process.stderr is not None:
+            self._kill()
+            said = self._process.stderr.read()[-500:].decode(errors="replace").strip()
+        self.close()
+        return BoxLost(f"the sandbox was lost: {why}{'; ' + said if said else ''}")
+
+    def _kill(self) -> None:
+        assert self._process is not None
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.kill()
+        self._process.wait(timeout=10.0)
+
+    def close(self) -> None:
+        """End the sandbox and everything in it."""
+        with self._lock:
+            if self._control is not None:
+                self._control.close()
+                self._control = None
+        if self._process is not None:
+            self._kill()
+            if self._process.stderr is not None:
+                self._process.stderr.close()
+            self._process = None
+
+
+class Pending:
+    """A program that runs in a `Box`."""
+
+    def __init__(self, box: Box, number: int, job: Job) -> None:
+        self.box, self.number, self.job = box, number, job
+        self.stdout, self.stderr = _file(b""), _file(b"")
+        self._started = time.monotonic()
+
+    def result(self) -> Ran:
+        """Wait for the end; `BoxLost` when the sandbox fails."""
+        try:
+            report = self.box._answer(longest_s(self.job.limits))
+            if report.get("job") != self.number:
+                raise self.box._lost("it answered for another program")
+            if not report["clean"]:
+                self.box.close()
+            stderr = _content(self.stderr, self.job.limits.output_bytes)[-MAX_STDERR_CHARS:].decode(errors="replace")
+            if report["code"] == EXIT_BROKEN and stderr.startswith("the sandbox could not be set up"):
+                raise self.box._lost(stderr[-500:])
+            return Ran(
+                code=report["code"],
+                killed=report["killed"],
+                stdout=_content(self.stdout, self.job.limits.output_bytes).decode(errors="replace"),
+                stderr=stderr,
+                cpu_s=report["cpu_s"],
+                wall_s=report["wall_s"],
+                peak_kib=report["peak_kib"],
+            )
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        os.close(self.stdout)
+        os.close(self.stderr)
+
+
+def longest_s(limits: Limits) -> float:
+    """After how many seconds a program has been ended for sure, or its sandbox is lost."""
+    return max(limits.wall_s, limits.cpu_s / STARVED) + GRACE_S
+
+
+def _file(data: bytes) -> int:
+    """A file in memory that holds `data` and is read from its start; what has content cannot be changed."""
+    descriptor = os.memfd_create("rolecall", os.MFD_ALLOW_SEALING | os.MFD_CLOEXEC)
+    if data:
+        os.truncate(descriptor, len(data))
+        os.pwrite(descriptor, data, 0)
+        fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW)
+    return descriptor
+
+
+def _content(descriptor: int, limit: int) -> bytes:
+    return os.pread(descriptor, limit, 0)
+
+
+def _with_value(ran: Ran, value: bytes) -> Ran:
+    return replace(ran, value=value)

@@ -1,0 +1,152 @@
+"""The first process in a sandbox: it forks one child for each program, waits for it, and cleans up after it.
+
+`python -m rolecall.sandbox.inside.zygote CONTROL UID FOLDER`. CONTROL is a socket (SOCK_SEQPACKET) to the host; UID is
+the user to become (-1: stay); FOLDER the only one that a program can write to. The child cannot signal, trace or read
+this process (`seccomp.py`; its memory is not dumpable), and cannot fork, so that its end is the end of the program.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import gc
+import json
+import os
+import select
+import shutil
+import signal
+import socket
+import sys
+import time
+from typing import Any
+
+from rolecall.sandbox.inside import child, seccomp
+
+COMMON = (
+    "bisect collections collections.abc copy dataclasses datetime decimal enum fractions functools heapq io itertools "
+    "json math operator random re statistics string sys threading time typing"
+)
+MAX_LEFT_FILES = 100
+NOTHING = -1
+STARVED = 0.1  # a program that gets this share of a CPU works: on a busy machine its CPU time decides, not the clock
+
+
+def main() -> None:
+    control = socket.socket(fileno=int(sys.argv[1]))
+    uid, folder = int(sys.argv[2]), sys.argv[3]
+    if uid != NOTHING:
+        os.setgroups([])
+        os.setresgid(uid, uid, uid)
+        os.setresuid(uid, uid, uid)
+    seccomp.prctl(seccomp.PR_SET_DUMPABLE, 0)
+    seccomp.prctl(seccomp.PR_SET_NO_NEW_PRIVS, 1)
+    os.chdir(folder)
+    os.umask(0o077)
+    for name in COMMON.split():
+        __import__(name)
+    sys.path[:] = [entry for entry in sys.path if entry != os.environ.get("PYTHONPATH")]
+    os.environ.pop("PYTHONPATH", None)
+    gc.collect()
+    gc.freeze()
+    control.send(b'{"ready":true}')
+    while True:
+        message, descriptors, _, _ = socket.recv_fds(control, 4096, 8)
+        if not message:
+            return
+        header = json.loads(message)
+        if "abort" not in header:
+            report = _run(control, header, descriptors)
+            report["clean"] = _clean(folder)
+            control.send(json.dumps(report).encode())
+
+
+def _run(control: socket.socket, header: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
+    started = time.monotonic()
+    pid = os.fork()
+    if pid == 0:
+        _become(descriptors)
+        control.detach()
+        child.run(header["limits"])
+    for descriptor in descriptors:
+        os.close(descriptor)
+    killed = _wait(control, header, pid, started)
+    _, status, usage = os.wait4(pid, 0)
+    return {
+        "job": header["job"],
+        "code": os.waitstatus_to_exitcode(status),
+        "killed": killed,
+        "cpu_s": usage.ru_utime + usage.ru_stime,
+        "wall_s": time.monotonic() - started,
+        "peak_kib": usage.ru_maxrss,
+    }
+
+
+def _become(descriptors: list[int]) -> None:
+    """In the child: the job's descriptors from 0 on, and no others."""
+    high = [fcntl.fcntl(descriptor, fcntl.F_DUPFD, 64) for descriptor in descriptors]
+    for number, descriptor in enumerate(high):
+        os.dup2(descriptor, number)
+    os.closerange(len(high), 256)
+    os.setpgid(0, 0)
+
+
+def _wait(control: socket.socket, header: dict[str, Any], pid: int, started: float) -> str:
+    """Wait for the child, at most for its limits; says why it was killed, or nothing."""
+    cpu_limit, wall_limit = header["limits"]["cpu_s"], header["limits"]["wall_s"]
+    handle = os.pidfd_open(pid)
+    poll = select.poll()
+    poll.register(handle, select.POLLIN)
+    poll.register(control.fileno(), select.POLLIN)
+    reason = ""
+    wait_s = cpu_limit
+    while True:
+        left = min(wait_s, max(0.05, wall_limit - (time.monotonic() - started)))
+        events = dict(poll.poll(max(0.0, left) * 1000))
+        if handle in events:
+            break
+        if control.fileno() in events:
+            message = control.recv(4096)
+            if not message:
+                os._exit(0)  # the host is gone
+            if json.loads(message).get("abort") == header["job"]:
+                reason = "abort"
+        else:
+            used, elapsed = _cpu_s(pid), time.monotonic() - started
+            wait_s = max(0.01, cpu_limit - used)
+            if used >= cpu_limit:
+                reason = "cpu"
+            elif elapsed >= wall_limit and used < STARVED * elapsed:
+                reason = "wall"
+        if reason:
+            os.kill(pid, signal.SIGKILL)
+            break
+    os.close(handle)
+    return reason
+
+
+def _cpu_s(pid: int) -> float:
+    """What the process has used so far; 0 when it has just ended."""
+    try:
+        return time.clock_gettime((~pid << 3) | 2)  # the clock of another process: clock_getcpuclockid(3)
+    except OSError:
+        return 0.0
+
+
+def _clean(folder: str) -> bool:
+    """Remove what a program left; False when not everything went, after which the sandbox is not to be used again."""
+    left = os.listdir(folder)
+    if len(left) > MAX_LEFT_FILES:
+        return False
+    for name in left:
+        path = os.path.join(folder, name)
+        try:
+            if os.path.isdir(path) and not os.path.islink(path):
+                shutil.rmtree(path)
+            else:
+                os.unlink(path)
+        except (OSError, RecursionError):
+            return False
+    return not left or not os.listdir(folder)
+
+
+if __name__ == "__main__":
+    main()
