@@ -83,7 +83,7 @@ class PlainLines:
         parts = [
             f"step {step}/{self.steps}",
             f"left {self.pace.left(self.steps - step)}",
-            f"team {metrics.get('reward/team', float('nan')):.3f}",
+            f"team {team_words(metrics)}",
         ]
         for role in self.roles:
             reward = metrics.get(f"reward/{role}/total")
@@ -119,7 +119,7 @@ class LivePanel:
         head = Text(f"step {step}/{self.steps}  ")
         head.append(bar(step / max(1, self.steps)), style="green")
         head.append(f"  {clock(elapsed)} gone, {self.pace.left(self.steps - step)} left")
-        team = f"team {metrics.get('reward/team', float('nan')):.3f}"
+        team = f"team {team_words(metrics)}"
         if self.validation is not None:
             team += f"   validation {self.validation:.3f}"
         table = Table(box=None, pad_edge=False, show_header=True, header_style="dim")
@@ -140,6 +140,12 @@ class LivePanel:
 
     def close(self) -> None:
         self.live.stop()
+
+
+def team_words(metrics: Mapping[str, float]) -> str:
+    """The team's accuracy; "-" where no path came to an end, or no answer could be graded."""
+    team = metrics.get("reward/team")
+    return "-" if team is None or team != team else f"{team:.3f}"
 
 
 def bar(share: float, width: int = BAR_WIDTH) -> str:

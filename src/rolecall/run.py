@@ -33,7 +33,7 @@ from rolecall.rollout.loop import LoopRunner
 from rolecall.rollout.transcript import Transcript
 from rolecall.run_episodes import episode_rows, evaluation_plans, make_collector
 from rolecall.run_folder import RunFolder, environment_changes
-from rolecall.run_state import Checkpoints, Totals
+from rolecall.run_state import Checkpoints, FlatRun, Totals
 from rolecall.sources import make_source
 from rolecall.tasks.base import TaskSplits
 from rolecall.tasks.stream import TaskStream
@@ -91,8 +91,11 @@ class Run:
     # -- one step, in the order of the loop ---------------------------------------------------------------------------
 
     def steps(self) -> Iterator[int]:
-        """The steps that are left, from 1; ends early when the token budget is spent."""
+        """The steps that are left, from 1; ends early when the token budget is spent. `FlatRun` when no step has taught
+        anything for `rollout.max_flat_steps` steps."""
         while not self.is_last:
+            if self.is_flat:
+                raise FlatRun(self._flat_words())
             self.folder.forget_ends()
             self.step += 1
             self.metrics, self.times = {}, defaultdict(float)
@@ -103,6 +106,12 @@ class Run:
         """Whether no step follows this one: all are done, or the token budget is spent."""
         budget = self.config.token_budget
         return self.step >= self.config.steps or (budget is not None and self.totals.tokens_generated >= budget)
+
+    @property
+    def is_flat(self) -> bool:
+        """Whether so many steps in a row have taught nothing that the run stops."""
+        most = self.config.rollout.max_flat_steps
+        return bool(most) and self.totals.flat_steps >= most
 
     def collect(self) -> list[GradedEpisode]:
         """The step's episodes, graded. Everything that was started is counted in one outcome class; the episodes whose
@@ -130,8 +139,12 @@ class Run:
         self.metrics |= result.metrics
         self._credit = result
         self._tell_failures()
-        for words in diagnose(result, graded, policies=tuple(self.learners)):
+        reasons = diagnose(result, graded, policies=tuple(self.learners))
+        for words in reasons:
             self.progress.note(f"step {self.step}: {words}")
+        roles = self.plan.table.train_roles
+        trained = [unit for unit in result.units if unit.policy in self.learners and unit.role in roles]
+        self.totals.note_advantages(all(unit.advantage == 0 for unit in trained), reasons)
         return result
 
     def learn(self, graded: Sequence[GradedEpisode], result: CreditResult) -> dict[str, UpdateReport]:
@@ -217,9 +230,9 @@ class Run:
         self.progress.step(self.step, self.metrics)
 
     def save(self, *, is_best: bool) -> None:
-        """A checkpoint at its cadence, at the best step and at the last one."""
+        """A checkpoint at its cadence, at the best step, at the last one and where the run stops."""
         settings = self.config.checkpoint
-        if self.step % settings.every_steps and not is_best and not self.is_last:
+        if self.step % settings.every_steps and not (is_best or self.is_last or self.is_flat):
             return
         self._clock()
         extra = {
@@ -310,6 +323,16 @@ class Run:
                 f"step {self.step}: {len(failed)} of {len(self._collected)} episodes failed; the first, at "
                 f"{first.where}: {first.detail:.300}"
             )
+
+    def _flat_words(self) -> str:
+        roles = ", ".join(self.plan.table.train_roles)
+        why = self.totals.flat_why or f"no turn of a trained role ({roles}) earned more or less than its peers"
+        return (
+            f"{self.totals.flat_steps} steps in a row have taught nothing, up to step {self.step} "
+            f"(rollout.max_flat_steps is {self.config.rollout.max_flat_steps}): {why}. All up to that step is kept; "
+            f"change what the reason names, or go on all the same with: rolecall train --resume --run "
+            f"{self.folder.path} --set rollout.max_flat_steps=0"
+        )
 
     def _probe_sequences(self) -> list[tuple[list[int], list[int]]]:
         if not self.learners:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from rolecall.assemble import Plan, config_fingerprint
+from rolecall.errors import RolecallError
 from rolecall.learner.checkpoint import (
     Checkpoint,
     Fingerprints,
@@ -25,9 +26,16 @@ from rolecall.learner.learner import Learner
 from rolecall.run_folder import RunFolder
 
 
+class FlatRun(RolecallError):
+    """No step has taught anything for a while; the run can be gone on with."""
+
+    kind = "flat"
+
+
 @dataclass(slots=True)
 class Totals:
-    """What a run has done so far; part of every checkpoint."""
+    """What a run has done so far; part of every checkpoint. `flat_steps`: the last steps in a row in which no advantage
+    of a trained role differed from 0, and `flat_why` the reason in the last of them."""
 
     tokens_generated: int = 0
     tokens_trained: int = 0
@@ -37,6 +45,13 @@ class Totals:
     outcomes: dict[str, int] = field(default_factory=dict)
     best_step: int = -1
     best_validation: float = -1.0
+    flat_steps: int = 0
+    flat_why: str = ""
+
+    def note_advantages(self, flat: bool, why: Sequence[str]) -> None:
+        """Count a step in which nothing could be learned, for the reasons `why`; any other begins the count anew."""
+        self.flat_steps = self.flat_steps + 1 if flat else 0
+        self.flat_why = "; ".join(why) if flat else ""
 
     def add_outcomes(self, counts: Mapping[str, int]) -> None:
         for kind, count in counts.items():
