@@ -11,7 +11,7 @@ from typing import Any
 from rolecall.algorithms.base import Algorithm
 from rolecall.algorithms.loss import Loss
 from rolecall.algorithms.make import make_algorithm
-from rolecall.config import PolicyConfig, RunConfig
+from rolecall.config import PolicyConfig, RolloutConfig, RunConfig
 from rolecall.engines.read_model import end_ids_of, read_tokenizer
 from rolecall.engines.specs import EndpointSpec, PolicySpec, resolve_model
 from rolecall.errors import ConfigError, GraderError, TaskError, boundary, nearest
@@ -214,6 +214,8 @@ def check_schedule(plan: Plan) -> None:
         if config.rollout.refill:
             raise ConfigError(f"rollout.refill belongs to agentic groups, and algorithm {name!r} draws episodes")
         return
+    assert isinstance(plan.algorithm.sampler, AgenticGroups)
+    config.schedule.check_group(plan.algorithm.sampler.n)
     if config.checkpoint.keep_inflight:
         raise ConfigError(
             f"checkpoint.keep_inflight (--keep-inflight) records independent episodes; algorithm {name!r} keeps what "
@@ -313,6 +315,7 @@ def losses(plan: Plan) -> dict[str, Loss]:
 def config_fingerprint(config: RunConfig) -> str:
     """A hash over every setting that a resumed run may not change."""
     data = config.model_dump(mode="json", exclude=set(FREE_KEYS))
+    data["rollout"]["max_flat_steps"] = RolloutConfig().max_flat_steps  # when to give up changes no step
     rows = config.policies.values() or [config.model]
     if any(spans_the_run(own_learner(config, row)) for row in rows):
         data["steps"] = config.steps  # with other steps the schedule would be another one
