@@ -164,10 +164,16 @@ class EngineConfig(Section):
 
 
 class GradingConfig(Section):
-    """The pool of grader processes and the deadline of one answer."""
+    """The pool of grader processes and the deadline of one answer. `unsandboxed` runs programs that models wrote where
+    they cannot be contained."""
 
     workers: int = Field(default=1, ge=1)
     timeout_s: float = Field(default=5.0, gt=0)
+    unsandboxed: bool = False
+
+    def pool(self) -> dict[str, Any]:
+        """The arguments of a `GraderPool`."""
+        return {"workers": self.workers, "deadline_s": self.timeout_s, "unsandboxed": self.unsandboxed}
 
 
 class EvaluationConfig(Section):

@@ -59,9 +59,11 @@ class Run:
         with ExitStack() as opened:  # whatever fails from here on ends what was started
             self.loop = LoopRunner()
             opened.callback(self.loop.close)
-            self.graders = GraderPool(workers=config.grading.workers, deadline_s=config.grading.timeout_s)
+            self.graders = GraderPool(**config.grading.pool())
             opened.callback(self.graders.close)
             self.graders.start({task.grader for tasks in self.splits for task in tasks})
+            if self.graders.protection is not None:
+                progress.note(f"programs that models write run under: {self.graders.protection.words}")
             self.engine = make_engine(
                 list(plan.table.specs.values()), config.engine.local(deterministic=config.deterministic)
             )

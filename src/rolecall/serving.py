@@ -220,7 +220,7 @@ def open_evaluator(serving: Serving) -> Iterator[Evaluator]:
     plan, config = serving.plan, serving.config
     renderers = make_renderers(plan)
     with ExitStack() as opened:
-        graders = opened.enter_context(GraderPool(workers=config.grading.workers, deadline_s=config.grading.timeout_s))
+        graders = opened.enter_context(GraderPool(**config.grading.pool()))
         engine = make_engine(list(plan.table.specs.values()), config.engine.local(deterministic=config.deterministic))
         opened.callback(engine.shut_down)
         with LoopRunner() as loop:

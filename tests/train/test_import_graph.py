@@ -20,6 +20,7 @@ LAYERS: dict[str, int] = {
     "report": 1,
     "viewer": 1,
     "registry": 1,
+    "code_problems": 1,
     "sandbox": 1,
     "tasks": 2,
     "grading": 2,

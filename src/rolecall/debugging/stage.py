@@ -114,7 +114,7 @@ def open_stage(config: RunConfig, checkpoint: Path | None, note: Callable[[str],
     """A stage for the plan of `config`; its processes and threads end with the context."""
     plan = make_plan(config)
     engine = LazyEngine(plan, checkpoint, note)
-    with GraderPool(workers=1, deadline_s=config.grading.timeout_s) as graders:
+    with GraderPool(**(config.grading.pool() | {"workers": 1})) as graders:
         try:
             yield Stage(plan=plan, engine=engine, graders=graders)
         finally:

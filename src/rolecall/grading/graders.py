@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import json
 import math
+import queue
 import traceback
 from collections.abc import Callable
 from typing import Any
@@ -54,6 +55,17 @@ def reasoning_gym_grader(answer: str, task: Task) -> Grade:
     return as_grade(1.0 if RIGHT_SCORE <= score <= 1.0 else score, "reasoning_gym")
 
 
+def code_grader(answer: str, task: Task) -> Grade:
+    """All tests of the task pass (`code`), or the share that does (`code_partial`). A `GraderPool` has sandboxes of its
+    own for it; called by itself, it starts one."""
+    from rolecall.grading.code_pool import CodePool
+
+    grades: queue.SimpleQueue[Grade] = queue.SimpleQueue()
+    with CodePool() as pool:
+        pool.submit(answer, task, grades.put)
+        return grades.get()
+
+
 def _reference(task: Task, grader: str) -> str:
     if task.answer is None:
         raise GraderError(
@@ -75,7 +87,13 @@ def _dataset(family: str, params: str) -> Any:
     return _DATASETS[family, params]
 
 
-GRADERS: dict[str, Grader] = {"math": math_grader, "text": text_grader, "reasoning_gym": reasoning_gym_grader}
+GRADERS: dict[str, Grader] = {
+    "math": math_grader,
+    "text": text_grader,
+    "reasoning_gym": reasoning_gym_grader,
+    "code": code_grader,
+    "code_partial": code_grader,
+}
 
 
 def load_grader(name: str) -> Grader:

@@ -15,14 +15,18 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from types import TracebackType
 
+from rolecall.code_problems import CODE_GRADERS
 from rolecall.errors import GraderError, boundary
+from rolecall.grading.code_pool import CodePool
 from rolecall.grading.graders import GRADERS
 from rolecall.grading.math import failed, grade_plain, wrong
 from rolecall.grading.process import WorkerProcess, check_settings
 from rolecall.grading.wire import WorkerGone
 from rolecall.records import Grade, GradeStatus, Task
+from rolecall.sandbox.protection import Protection
 
 Key = tuple[str, ...]
 
@@ -34,13 +38,18 @@ BY_REFERENCE = frozenset({"math", "text"})  # graders that read nothing of a tas
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PoolStats:
     """Counts since the pool was made: grades asked for, given without a worker (plain or cached), failed; workers that
-    were replaced."""
+    were replaced. Of programs: tests run, tests that a failure made needless, tests run ahead of need, tests whose
+    sandbox failed."""
 
     asked: int = 0
     plain: int = 0
     cached: int = 0
     failed: int = 0
     replaced: int = 0
+    tests: int = 0
+    dropped: int = 0
+    speculated: int = 0
+    lost: int = 0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -59,6 +68,8 @@ class GraderPool:
     `start_deadline_s`. `memory_mib` bounds the address space of each (0: no bound). Right and wrong grades are cached;
     failed ones are not, since the next try may be luckier. Use it from any thread, or with `await`.
 
+    Programs are tested in as many sandboxes; where there is no protection that is an error, unless `unsandboxed` is set.
+
     >>> with GraderPool() as pool:
     ...     pool.grade([("x = 5", Task(id="t", question="Find x.", answer="5"))])[0].right
     True
@@ -72,6 +83,7 @@ class GraderPool:
         start_deadline_s: float = 120.0,
         memory_mib: int = 8192,
         cache_size: int = 100_000,
+        unsandboxed: bool = False,
     ) -> None:
         check_settings(workers, deadline_s, start_deadline_s, memory_mib)
         self.workers = workers
@@ -85,12 +97,18 @@ class GraderPool:
         self._cache: OrderedDict[Key, Grade] = OrderedDict()
         self._in_flight: dict[Key, Future[Grade]] = {}
         self._counts: Counter[str] = Counter()
+        self._code = CodePool(workers=workers, allow_none=unsandboxed)
+        self.protection: Protection | None = None  # of programs, once a grader of code has been started
         self.closed = False
 
     def start(self, graders: Iterable[str] = ("math",)) -> None:
-        """Start the workers and load `graders`; `GraderError`, with the real traceback, for one that does not load."""
+        """Start the workers and load `graders`; `GraderError`, with the real traceback, for one that does not load, and
+        `SandboxError` for graders of code where programs cannot be contained."""
         waiting: list[Future[Grade]] = []
         for name in dict.fromkeys(graders):
+            if name in CODE_GRADERS:
+                self.protection = self._code.start()
+                continue
             job = _Job(grader=name, answer=None, task=b"", future=_running_future(), key=None)
             waiting.append(job.future)
             self._enqueue(job)
@@ -112,12 +130,12 @@ class GraderPool:
     @property
     def stats(self) -> PoolStats:
         with self._lock:
-            return PoolStats(**self._counts)
+            return PoolStats(**self._counts, **self._code.counts)
 
     @property
     def pids(self) -> list[int]:
-        """The live worker processes."""
-        return [pid for slot in list(self._slots) if (pid := slot.live_pid()) is not None]
+        """The live worker processes, sandboxes included."""
+        return [pid for slot in list(self._slots) if (pid := slot.live_pid()) is not None] + self._code.pids
 
     def close(self) -> None:
         """End the workers; answers still waiting get failed grades."""
@@ -126,6 +144,7 @@ class GraderPool:
                 return
             self.closed = True
             slots = list(self._slots)
+        self._code.close()
         for slot in slots:
             self._jobs.put(None)
             slot.stop()
@@ -160,6 +179,10 @@ class GraderPool:
             if (running := self._in_flight.get(key)) is not None:
                 return running
             future = self._in_flight[key] = _running_future()
+        if task.grader in CODE_GRADERS:
+            job = _Job(grader=task.grader, answer=answer, task=b"", future=future, key=key)
+            self._code.submit(answer, task, partial(self._finish, job))
+            return future
         try:
             with boundary(GraderError, f"pickling task {task.id!r} for its grader"):
                 sent = pickle.dumps(replace(task, metadata={} if task.grader in BY_REFERENCE else dict(task.metadata)))

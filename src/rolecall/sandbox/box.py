@@ -10,6 +10,7 @@ import socket
 import subprocess
 import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from types import TracebackType
@@ -110,14 +111,14 @@ class Box:
             os.close(files[3])
         return pending
 
-    def run(self, job: Job) -> Ran:
-        """Run one program to its end; `BoxLost` when the sandbox fails."""
-        if job.mode != "call":
-            return self.submit(job).result()
-        value = _file(b"")
+    def run(self, job: Job, started: Callable[[Pending], None] | None = None) -> Ran:
+        """Run one program to its end; `BoxLost` when the sandbox fails. `started` is told when it has begun."""
+        value = _file(b"")  # where a call writes what its function gave
         try:
-            ran = self.submit(job, value).result()
-            return _with_value(ran, _content(value, job.limits.output_bytes))
+            pending = self.submit(job, value)
+            if started is not None:
+                started(pending)
+            return replace(pending.result(), value=_content(value, job.limits.output_bytes))
         finally:
             os.close(value)
 
@@ -220,7 +221,3 @@ def _file(data: bytes) -> int:
 
 def _content(descriptor: int, limit: int) -> bytes:
     return os.pread(descriptor, limit, 0)
-
-
-def _with_value(ran: Ran, value: bytes) -> Ran:
-    return replace(ran, value=value)

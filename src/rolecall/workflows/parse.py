@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 import string
 
+from rolecall.code_problems import extract_program
 from rolecall.errors import ConfigError
 from rolecall.records import Verdict
 
-ANSWER_FORMATS = ("boxed", "line", "text")
+ANSWER_FORMATS = ("boxed", "line", "text", "code")
 _ANSWER_LINE = re.compile(r"answer\s*:\**", re.IGNORECASE)
 _STRIPPED = string.punctuation + string.whitespace
 _VERDICTS = {"correct": Verdict.CORRECT, "wrong": Verdict.WRONG, "incorrect": Verdict.WRONG}
@@ -20,7 +21,8 @@ def check_answer_format(answer_format: str) -> None:
 
 
 def extract_answer(text: str | None, answer_format: str) -> str | None:
-    r"""The answer in `text`, or None: the last balanced `\boxed{}`; the line after the last `Answer:`; or all of it.
+    r"""The answer in `text`, or None: the last balanced `\boxed{}`; the line after the last `Answer:`; all of it;
+    or the program in it (`code`; `extract_program` says which).
 
     >>> extract_answer(r"so \boxed{1} or rather \boxed{\frac{1}{2}}.", "boxed")
     '\\frac{1}{2}'
@@ -29,6 +31,8 @@ def extract_answer(text: str | None, answer_format: str) -> str | None:
         return None
     if answer_format == "boxed":
         return last_boxed(text)
+    if answer_format == "code":
+        return extract_program(text)
     if answer_format == "line":
         places = list(_ANSWER_LINE.finditer(text))
         if not places:

@@ -1,0 +1,268 @@
+"""One test of one program: run it in a sandbox and compare what came out, outside of it.
+
+Expected output and expected values never enter the sandbox of the program. Where a test is code (HumanEval, MBPP), that
+code runs in a second sandbox, and each call of the program's function goes from one to the other.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import socket
+import struct
+import time
+from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
+from typing import Any
+
+from rolecall.code_problems import CallTest, CodeProblem, CodeTest, ScriptTest, StdioTest
+from rolecall.errors import GraderError
+from rolecall.sandbox.box import Box, Pending, longest_s
+from rolecall.sandbox.inside import values
+from rolecall.sandbox.limits import Job, Limits, Ran
+from rolecall.sandbox.protection import Protection
+
+MAX_FRAME_BYTES = 16 << 20
+MAX_CALLS = 200_000
+MAX_DEPTH = 100
+_HEAD = struct.Struct("!I")
+_NUMBER = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?")
+
+
+class BrokenTest(GraderError):
+    """The test itself does not run: nothing is known of the program."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Verdict:
+    """Did the program pass a test, and in a few words why not.
+
+    >>> Verdict(passed=False, detail="wrong output").passed
+    False
+    """
+
+    passed: bool
+    detail: str = ""
+
+
+class Bench:
+    """The sandboxes of one worker: one for programs and, where tests are code, one for tests. One thread owns it."""
+
+    def __init__(self, made: Protection) -> None:
+        self.program = Box(made)
+        self.judge = Box(made)
+        self._running: list[Pending] = []
+        self._stopped = False
+
+    def try_test(self, source: str, test: CodeTest, problem: CodeProblem) -> Verdict:
+        """Run one test. `BoxLost` when a sandbox fails, `BrokenTest` when the test does."""
+        self._stopped = False
+        limits = Limits(**dict(problem.limits))  # type: ignore[arg-type]
+        if isinstance(test, StdioTest):
+            ran = self._run(Job(source=source, stdin=test.stdin, limits=limits))
+            return Verdict(passed=False, detail=ran.reason) if not ran.ok else _same_output(ran, test, problem)
+        if isinstance(test, CallTest):
+            arguments = values.dumps(list(test.arguments)).decode()
+            job = Job(source=source, mode="call", function=test.function, arguments=arguments, limits=limits)
+            ran = self._run(job)
+            return Verdict(passed=False, detail=ran.reason) if not ran.ok else _same_value(ran, test, problem)
+        return self._script(source, test, limits)
+
+    def stop(self) -> None:
+        """From any thread: end what runs now; the verdict of `try_test` is then of no use."""
+        self._stopped = True
+        for pending in list(self._running):
+            pending.box.abort(pending.number)
+
+    def close(self) -> None:
+        self.program.close()
+        self.judge.close()
+
+    def _run(self, job: Job) -> Ran:
+        return self.program.run(job, self._started)
+
+    def _started(self, pending: Pending) -> None:
+        self._running = [pending]
+        if self._stopped:
+            pending.box.abort(pending.number)
+
+    def _script(self, source: str, test: ScriptTest, limits: Limits) -> Verdict:
+        pairs = [socket.socketpair(), socket.socketpair()]
+        ours = [pair[0] for pair in pairs]
+        running: list[Pending] = []
+        try:
+            serve = Job(source=source, mode="serve", limits=limits)
+            judge = Job(
+                source=test.script, mode="judge", setup=test.setup, functions=test.functions, limits=_doubled(limits)
+            )
+            running.append(self.program.submit(serve, pairs[0][1]))
+            running.append(self.judge.submit(judge, pairs[1][1]))
+            self._running = running
+            for _, theirs in pairs:
+                theirs.close()
+            if self._stopped:
+                self.stop()
+            said = _converse(ours[0], ours[1], time.monotonic() + longest_s(limits))
+            for end in ours:
+                end.close()
+            for pending in running:
+                pending.box.abort(pending.number)  # what still runs has nothing more to say
+            judged, ran = running.pop().result(), running.pop().result()
+        finally:
+            for pair in pairs:
+                for end in pair:
+                    end.close()
+            for pending in running:
+                pending.box.close()
+                pending.close()
+        return _ruling(said, ran, judged)
+
+
+def _doubled(limits: Limits) -> Limits:
+    """A test's own limits: it waits for the program."""
+    record = limits.record()
+    return Limits(**{**record, "cpu_s": 2 * limits.cpu_s, "wall_s": longest_s(limits)})
+
+
+def _converse(program: socket.socket, judge: socket.socket, deadline: float) -> tuple[str, str] | None:
+    """Carry the test's calls to the program and its values back; what the test said at its end, or None."""
+    for _ in range(MAX_CALLS):
+        frame = _receive(judge, deadline)
+        if frame is None:
+            return None
+        if frame[:1] == b"V":
+            passed, detail = values.loads(frame[1:])
+            return str(passed), str(detail)
+        if not _send(program, frame[1:], deadline):
+            return None
+        answer = _receive(program, deadline)
+        if answer is None or not _send(judge, answer, deadline):
+            return None
+    return "no", f"the test called the program more than {MAX_CALLS} times"
+
+
+def _ruling(said: tuple[str, str] | None, ran: Ran, judged: Ran) -> Verdict:
+    if said is None:
+        if ran.reason:
+            return Verdict(passed=False, detail=ran.reason)
+        if judged.killed:
+            return Verdict(passed=False, detail="the program's values kept the test busy past its limits")
+        return Verdict(passed=False, detail="the program ended before its test did, or its value was too large")
+    passed, detail = said
+    if passed == "broken":
+        raise BrokenTest(f"the test does not run: {detail}")
+    if passed != "yes" and detail == "the program ended":
+        return Verdict(passed=False, detail=ran.reason or detail)
+    return Verdict(passed=passed == "yes", detail=detail)
+
+
+def _send(end: socket.socket, frame: bytes, deadline: float) -> bool:
+    end.settimeout(max(0.001, deadline - time.monotonic()))
+    try:
+        end.sendall(_HEAD.pack(len(frame)) + frame)
+    except OSError:  # closed, or not taken in time
+        return False
+    return True
+
+
+def _receive(end: socket.socket, deadline: float) -> bytes | None:
+    head = _exactly(end, _HEAD.size, deadline)
+    if head is None:
+        return None
+    (length,) = _HEAD.unpack(head)
+    return None if length > MAX_FRAME_BYTES else _exactly(end, length, deadline)
+
+
+def _exactly(end: socket.socket, count: int, deadline: float) -> bytes | None:
+    chunks: list[bytes] = []
+    while count:
+        end.settimeout(max(0.001, deadline - time.monotonic()))
+        try:
+            chunk = end.recv(min(count, 1 << 20))
+        except OSError:
+            return None
+        if not chunk:
+            return None
+        chunks.append(chunk)
+        count -= len(chunk)
+    return b"".join(chunks)
+
+
+def _same_output(ran: Ran, test: StdioTest, problem: CodeProblem) -> Verdict:
+    if same_text(ran.stdout, test.stdout, problem.tolerance):
+        return Verdict(passed=True)
+    return Verdict(passed=False, detail=f"wrong output {_brief(ran.stdout)} for input {_brief(test.stdin)}")
+
+
+def _same_value(ran: Ran, test: CallTest, problem: CodeProblem) -> Verdict:
+    try:
+        value = values.loads(ran.value)
+        same = same_value(value, test.expected, problem.tolerance)
+    except (ValueError, TypeError, KeyError, RecursionError):  # bytes that the program wrote itself
+        return Verdict(passed=False, detail=f"the program's value cannot be read: {_brief(ran.value)}")
+    return Verdict(passed=same, detail="" if same else f"wrong value {_brief(value)} of {test.function}")
+
+
+def same_text(seen: str, wanted: str, tolerance: float) -> bool:
+    """Equal but for white space at the ends of lines and of the text; else token by token, numbers as numbers."""
+    a, b = ([line.rstrip() for line in text.strip().splitlines()] for text in (seen, wanted))
+    if a == b:
+        return True
+    if len(a) != len(b):
+        return False
+    return all(_same_line(x.split(), y.split(), tolerance) for x, y in zip(a, b, strict=True))
+
+
+def _same_line(seen: list[str], wanted: list[str], tolerance: float) -> bool:
+    if len(seen) != len(wanted):
+        return False
+    return all(x == y or _same_number(x, y, tolerance) for x, y in zip(seen, wanted, strict=True))
+
+
+def _same_number(seen: str, wanted: str, tolerance: float) -> bool:
+    """Integers exactly; where either is written with a point or an exponent, to the tolerance."""
+    if len(seen) > 400 or len(wanted) > 400 or not (_NUMBER.fullmatch(seen) and _NUMBER.fullmatch(wanted)):
+        return False
+    try:
+        x, y = Decimal(seen), Decimal(wanted)
+    except InvalidOperation:
+        return False
+    if x == y:
+        return True
+    written_as_integers = not set(wanted) & set(".eE")
+    return not written_as_integers and abs(x - y) <= Decimal(tolerance) * max(Decimal(1), abs(y))
+
+
+def same_value(seen: Any, wanted: Any, tolerance: float, depth: int = 0) -> bool:
+    """Equal values of built-in types; tuples equal lists, because test files (JSON) have only lists."""
+    if depth > MAX_DEPTH:
+        return False
+    if isinstance(seen, bool) or isinstance(wanted, bool):
+        return isinstance(seen, bool) and isinstance(wanted, bool) and seen == wanted
+    if isinstance(seen, float) or isinstance(wanted, float):
+        return _same_float(seen, wanted, tolerance)
+    if isinstance(wanted, list | tuple):
+        if not isinstance(seen, list | tuple) or len(seen) != len(wanted):
+            return False
+        return all(same_value(x, y, tolerance, depth + 1) for x, y in zip(seen, wanted, strict=True))
+    if isinstance(wanted, dict):
+        if not isinstance(seen, dict) or len(seen) != len(wanted):
+            return False
+        keyed = {key if isinstance(key, str) else str(key): value for key, value in seen.items()}  # JSON's keys
+        return all(
+            str(key) in keyed and same_value(keyed[str(key)], wanted[key], tolerance, depth + 1) for key in wanted
+        )
+    return type(seen) is type(wanted) and bool(seen == wanted)
+
+
+def _same_float(seen: Any, wanted: Any, tolerance: float) -> bool:
+    numbers = [value for value in (seen, wanted) if isinstance(value, int | float)]
+    if len(numbers) != 2 or any(isinstance(n, int) and abs(n) > 1 << 1000 for n in numbers):
+        return False
+    x, y = (float(number) for number in numbers)
+    return (math.isnan(x) and math.isnan(y)) or x == y or math.isclose(x, y, rel_tol=tolerance, abs_tol=tolerance)
+
+
+def _brief(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "..."
