@@ -31,6 +31,9 @@ BENCHMARKS = {  # name: its module and a line
     "dynamics": ("dynamics_share", "what the dynamics take of a training step"),
     "schedules": ("schedules", "agentic groups under barrier, pipeline, segments and overlapped, at equal tokens"),
     "viewer": ("viewer_first_page", "how long a page of the viewer takes to open: 500 steps, 100,000 turns"),
+    "simulator_ulorl": ("simulator_ulorl", "UloRL's step times by segments, fitted and predicted on a simulated clock"),
+    "simulator_bound": ("simulator_bound", "the four schedules against the lower bound, simulated, up to 1,024 engines"),
+    "simulator_events": ("simulator_events", "what the scheduler costs an event, at 1,024 engines"),
 }
 
 
