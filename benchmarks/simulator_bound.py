@@ -1,6 +1,6 @@
 """How near the four schedules come to the lower bound in steady state, at 8, 64 and 1,024 engines: simulated.
 
-The paper's shape (recipes/marsrl_qwen3_30b_a3b.toml, recipes/costs/marsrl_paper.toml). What is chosen here, and how: an
+The paper's shape (recipes/marsrl_qwen3_30b_a3b.toml, recipes/costs/paper.toml). What is chosen here, and how: an
 update holds the completions that all engines end while the longest possible one runs, so that under a staleness of 2
 the learner seldom waits for one; that is slots times engines times the limit over the mean length, and a step's tasks
 are as many as give it. The bound is the larger of the work of engines and of learners over their capacity at their best
@@ -44,7 +44,7 @@ FIGURES = {
 
 def sized(engines: int, ratio: int) -> Costs:
     """The paper's costs with so many engines, and a learner to every `ratio` of them."""
-    data = load_costs(RECIPES / "costs" / "marsrl_paper.toml").model_dump(exclude_none=True)
+    data = load_costs(RECIPES / "costs" / "paper.toml").model_dump(exclude_none=True)
     data["engines"]["count"], data["learners"]["count"] = engines, max(1, round(engines / ratio))
     data["graders"]["count"] = engines
     return make_costs(data)
