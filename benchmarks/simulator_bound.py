@@ -26,7 +26,7 @@ from rolecall.simulation.workload import Workload, make_workload
 RECIPES = Path(__file__).resolve().parents[1] / "recipes"
 ENGINES = (8, 64, 1024)
 RATIOS = (1, 3, 7)
-UPDATES = {"barrier": 5, "pipeline": 9, "pipeline_segments": 16, "overlapped": 8}
+UPDATES = {"barrier": 4, "pipeline": 8, "pipeline_segments": 13, "overlapped": 7}
 SAMPLE = 200  # tasks from which the mean length and the calls of a task are read
 PEERS: dict[str, str] = {}
 FIGURES = {
@@ -68,7 +68,7 @@ def measure(name: str, engines: int, ratio: int, updates: int | None = None) -> 
     per_task = sum(all_work(workload, costs, SAMPLE).completions.values()) / SAMPLE
     schedule: Schedule = schedule_of(name, plan, costs, workload, round(tasks * per_task))
     wanted = updates or UPDATES[name]
-    # the middle begins when the tasks of two steps in five are admitted; more are there, so that none is the last
+    # the middle begins when the tasks of two updates in five are admitted; more are there, so that none is the last
     simulation = Simulation(workload, costs, schedule, tasks_per_step=tasks, num_tasks=tasks * 2 * wanted)
     simulation.run(max_updates=wanted)
     middle = steady(simulation.moments, simulation.num_tasks, skip=0.2)
