@@ -35,7 +35,8 @@ class StdioTest:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CallTest:
-    """`function(*arguments)`, a function of the program or a method of its class `Solution`, gives `expected`.
+    """`function(*arguments)`, a function of the program or a method of its class `Solution`, gives `expected`;
+    where it is `wrapped`, the one item of a list `expected` will do.
 
     >>> CallTest(function="add", arguments=(1, 2), expected=3).kind
     'call'
@@ -44,6 +45,7 @@ class CallTest:
     function: str
     arguments: tuple[Any, ...]
     expected: Any
+    wrapped: bool = False
     kind: str = "call"
 
 

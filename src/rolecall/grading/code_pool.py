@@ -62,8 +62,10 @@ class CodePool:
         allow_none: bool = False,
         first_tests_first: bool = True,
         speculate: bool = True,
+        label: str = "",
     ) -> None:
         self.workers = workers
+        self.label = label
         self.allow_none = allow_none
         self.first_tests_first = first_tests_first
         self.speculate = speculate
@@ -90,7 +92,7 @@ class CodePool:
         with self._ready:
             if not self._threads and not self._closed:
                 for number in range(self.workers):
-                    bench = Bench(made)
+                    bench = Bench(made, self.label)
                     thread = threading.Thread(target=self._work, args=(bench,), name=f"code-{number}", daemon=True)
                     self._benches.append(bench)
                     self._threads.append(thread)

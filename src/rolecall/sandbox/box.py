@@ -39,8 +39,9 @@ class Box:
     '42\\n'
     """
 
-    def __init__(self, made: Protection | None = None) -> None:
+    def __init__(self, made: Protection | None = None, label: str = "") -> None:
         self.protection = made or protection()
+        self.label = label
         self._process: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
         self._lock = threading.Lock()
@@ -67,7 +68,7 @@ class Box:
         with theirs:
             try:
                 self._process = subprocess.Popen(
-                    zygote_command(self.protection, theirs.fileno()),
+                    zygote_command(self.protection, theirs.fileno(), self.label),
                     pass_fds=(theirs.fileno(),),
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,

@@ -163,8 +163,9 @@ def environment(folder: str) -> dict[str, str]:
     }
 
 
-def zygote_command(made: Protection, control: int) -> list[str]:
-    """The command that starts the first process of a sandbox, which listens on descriptor `control`."""
+def zygote_command(made: Protection, control: int, label: str = "") -> list[str]:
+    """The command that starts the first process of a sandbox, which listens on descriptor `control`. All processes
+    inside show `label` in their command lines, since none of them can begin another program."""
     uid = FIRST_UID + secrets.randbelow(1 << 24) if made.privileged else -1
-    zygote = ["-S", "-s", "-P", "-m", "rolecall.sandbox.inside.zygote", str(control), str(uid), FOLDER]
+    zygote = ["-S", "-s", "-P", "-m", "rolecall.sandbox.inside.zygote", str(control), str(uid), FOLDER, label]
     return [*bwrap_command(made), f"{PREFIX}/bin/{PYTHON}", *zygote]

@@ -1,17 +1,26 @@
 """Sources of tasks, and the disjoint splits that a run trains and is measured on."""
 
 from rolecall.tasks.base import TaskSet, TaskSource, TaskSplits
+from rolecall.tasks.code import Code, HumanEval
 from rolecall.tasks.hub import Hub
 from rolecall.tasks.jsonl import Jsonl
 from rolecall.tasks.procedural import ReasoningGym
 from rolecall.tasks.splits import SplitRule, load_tasks
 from rolecall.tasks.stream import TaskStream
 
-TASK_SOURCES: dict[str, type[TaskSource]] = {"reasoning_gym": ReasoningGym, "jsonl": Jsonl, "hub": Hub}
+TASK_SOURCES: dict[str, type[TaskSource]] = {
+    "reasoning_gym": ReasoningGym,
+    "jsonl": Jsonl,
+    "hub": Hub,
+    "code": Code,
+    "human_eval": HumanEval,
+}
 
 __all__ = [
     "TASK_SOURCES",
+    "Code",
     "Hub",
+    "HumanEval",
     "Jsonl",
     "ReasoningGym",
     "SplitRule",
