@@ -24,7 +24,7 @@ TASKS = 24
 @pytest.mark.parametrize("pool", ["task", "parent"])
 @pytest.mark.parametrize("seed", [1, 2])
 def test_all_work_is_done_once_and_is_the_same_under_every_schedule(seed: int, pool: str):
-    made = team(seed, pool=pool, stages=5 if pool == "task" else 3)
+    made = team(seed, pool=pool)
     priced = costs()
     work = all_work(made, priced, TASKS)
     for schedule in SCHEDULES.values():

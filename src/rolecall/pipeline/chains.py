@@ -98,7 +98,9 @@ class Chain:
         for receiver in sorted({one.receiver for one in eligible if one.receiver is not None}):
             own = sorted((one for one in eligible if one.receiver == receiver), key=lambda one: one.place)
             for chosen in self._pick(own, receiver, stage, counts):
-                successors.append(Successor(stage + 1, self.numbers[stage + 1], chosen))
+                # of its own in the stage; under "parent" by its path, so that the order of completion changes no pick
+                number = chosen.place[0] * self.sampler.n + chosen.place[1] if per_parent else self.numbers[stage + 1]
+                successors.append(Successor(stage + 1, number, chosen))
                 self.numbers[stage + 1] += 1
         self.under_way[stage + 1] = self.under_way.get(stage + 1, 0) + len(successors)
         return successors
