@@ -12,7 +12,7 @@ from rolecall.algorithms.base import Algorithm
 from rolecall.algorithms.loss import Loss
 from rolecall.algorithms.make import make_algorithm
 from rolecall.config import PolicyConfig, RolloutConfig, RunConfig
-from rolecall.engines.read_model import end_ids_of, read_tokenizer
+from rolecall.engines.read_model import named_end_ids, read_tokenizer
 from rolecall.engines.specs import EndpointSpec, PolicySpec, resolve_model
 from rolecall.errors import ConfigError, GraderError, TaskError, boundary, nearest
 from rolecall.grading.graders import GRADERS
@@ -269,7 +269,7 @@ def make_renderers(plan: Plan) -> dict[str, Renderer]:
             continue
         with boundary(ConfigError, f"loading the tokenizer of policy {name!r} from {spec.model!r}"):
             tokenizer = read_tokenizer(resolve_model(spec.model))
-            ends = end_ids_of(resolve_model(spec.model))
+            ends = named_end_ids(resolve_model(spec.model))
         options = policy_config(plan.config, name).chat_template
         renderers[name] = renderer = ChatRenderer(tokenizer, template_options=options, more_end_ids=ends)
         check_vocabulary(spec, renderer)

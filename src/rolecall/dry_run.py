@@ -6,6 +6,7 @@ from pathlib import Path
 
 from rolecall.assemble import Plan, make_tasks, task_source
 from rolecall.config import RunConfig
+from rolecall.context_limit import check_positions, positions_of
 from rolecall.engines.specs import LoraSpec, PolicySpec, resolve_model
 from rolecall.errors import ConfigError, boundary
 from rolecall.records import Task
@@ -50,7 +51,10 @@ def describe(plan: Plan) -> str:
         "",
         "memory for weights, gradients and AdamW moments (activations and caches come on top)",
     ]
-    lines += [f"  {line}" for line in _memory(plan)]
+    known: dict[str, int | None] = {}
+    lines += [f"  {line}" for line in _memory(plan, known)]
+    for name, limit in known.items():
+        lines += check_positions(plan, plan.table.specs[name], limit)
     return "\n".join(lines)
 
 
@@ -78,9 +82,10 @@ def _calls(plan: Plan, role: str) -> int:
     return plan.workflow.max_calls().get(role, 1)
 
 
-def _memory(plan: Plan) -> list[str]:
-    """A line a policy, and the sum. Adapters of one base share it, in the learner and in each worker of the engine; a
-    frozen policy is in the engine alone, and shares its base with the adapters of that model."""
+def _memory(plan: Plan, known: dict[str, int | None]) -> list[str]:
+    """A line a policy, and the sum; `known` gets the positions of every model that can be read. Adapters of one base
+    share it, in the learner and in each worker of the engine; a frozen policy is in the engine alone, and shares its
+    base with the adapters of that model."""
     lines: list[str] = []
     in_learner: set[tuple[str, str]] = set()
     in_engine: set[tuple[str, str]] = set()
@@ -90,6 +95,7 @@ def _memory(plan: Plan) -> list[str]:
         resolve_model(spec.model)  # a folder that is not there is an error; a hub id may wait for its network
         try:
             base, trained = count_parameters(spec)
+            known[spec.name] = positions_of(spec)
         except ConfigError as error:
             lines.append(f"{spec.name}: not known here ({str(error).splitlines()[0]})")
             unknown += 1

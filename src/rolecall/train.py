@@ -8,6 +8,7 @@ from typing import Any
 
 from rolecall.assemble import make_plan, make_tasks
 from rolecall.config import RunConfig
+from rolecall.context_limit import context_notes
 from rolecall.errors import ConfigError, RolecallError, boundary
 from rolecall.progress import Progress
 from rolecall.report import write_report
@@ -26,6 +27,8 @@ def train(
         raise ConfigError(
             "every policy is frozen or an endpoint's, so nothing would be trained; make one a model or an adapter"
         )
+    for words in context_notes(plan):
+        progress.note(words)
     splits = make_tasks(config)  # before the folder is made: tasks that cannot be had leave nothing behind
     folder = RunFolder.reopen(path) if resume else RunFolder.create(path, config, overwrite=overwrite)
     with closing(folder):

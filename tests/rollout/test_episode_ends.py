@@ -156,7 +156,7 @@ def test_an_episode_is_invalid_when_its_workflow_says_so_or_a_prompt_is_too_long
     assert episode.outcome_class is OutcomeClass.INVALID
     assert episode.failure is not None
     assert (episode.failure.kind, episode.failure.where) == ("prompt_too_long", "first:0")
-    assert "has 27 tokens, and the role's max_prompt_tokens is 20" in episode.failure.detail
+    assert "has 27 tokens or more, and the role's max_prompt_tokens is 20" in episode.failure.detail
 
 
 def test_a_prompt_that_is_too_long_loses_its_oldest_tokens_when_the_role_says_so() -> None:

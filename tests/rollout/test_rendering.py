@@ -8,7 +8,7 @@ import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from rolecall.engines.read_model import end_ids_of
+from rolecall.engines.read_model import named_end_ids
 from rolecall.errors import ConfigError
 from rolecall.records import Message, Stop
 from rolecall.rollout.render import ChatRenderer, PlainRenderer
@@ -61,17 +61,61 @@ def test_end_ids_that_the_model_names_come_after_the_tokenizers_own_each_once() 
 
 @pytest.mark.parametrize(("named", "found"), [([7, 9, 7], (7, 9)), (7, (7,)), (None, ())])
 def test_the_model_names_its_end_ids_in_its_generation_settings(tmp_path: Path, named: Any, found: Any) -> None:
-    assert end_ids_of(str(tmp_path)) == ()
+    assert named_end_ids(str(tmp_path)) == ()
     (tmp_path / "generation_config.json").write_text(json.dumps({"eos_token_id": named}))
-    assert end_ids_of(str(tmp_path)) == found
+    assert named_end_ids(str(tmp_path)) == found
     (tmp_path / "generation_config.json").write_text("{")
     with pytest.raises(OSError, match="not a valid JSON"):
-        end_ids_of(str(tmp_path))
+        named_end_ids(str(tmp_path))
 
 
 def test_a_tokenizer_without_a_chat_template_is_one_clear_error() -> None:
     with pytest.raises(ConfigError, match="has no chat template; choose an instruction-tuned model"):
         ChatRenderer(tokenizer(template=None))
+
+
+class Reader:
+    """A tokenizer that counts the characters which it turns into tokens."""
+
+    def __init__(self, made: Any) -> None:
+        self.made, self.read = made, 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.made, name)
+
+    def __call__(self, text: str, **options: Any) -> Any:
+        self.read += len(text)
+        return self.made(text, **options)
+
+    def apply_chat_template(self, messages: Any, **options: Any) -> Any:
+        self.read += sum(len(message["content"]) for message in messages) if options["tokenize"] else 0
+        return self.made.apply_chat_template(messages, **options)
+
+
+def test_of_a_megabyte_prompt_no_more_is_read_than_could_be_kept() -> None:
+    renderer = ChatRenderer(Reader(tokenizer()))
+    words = "".join(chr(97 + (i * i) % 26) for i in range(1_000_000))
+    whole = renderer.encode([{"role": "user", "content": words}])
+    assert len(whole) > 1_000_000
+    for enough in (10, 1000):
+        renderer.tokenizer.read = 0
+        ids = renderer.encode([{"role": "user", "content": words}], enough=enough)
+        assert ids == whole[-enough - 1 :]
+        assert renderer.tokenizer.read <= 8 * (enough + 64)
+    assert len(renderer._cache) < 10, "long prompts are not kept in memory"
+
+
+@pytest.mark.parametrize("enough", [10, 150, 158, 159, 160, 10_000])
+def test_a_prompt_of_few_tokens_for_its_letters_is_read_whole_before_it_counts_as_too_long(enough: int) -> None:
+    long_words = tokenizer()
+    long_words.add_tokens(["x" * 50])
+    renderer = ChatRenderer(long_words)
+    said: list[Message] = [{"role": "user", "content": "x" * 50 * 140}]
+    whole = renderer.encode(said)
+    assert len(whole) == 159
+    ids = renderer.encode(said, enough=enough)
+    assert ids[-enough:] == whole[-enough:]
+    assert (len(ids) > enough) == (len(whole) > enough)
 
 
 def test_what_is_visible_leaves_out_the_end_token_and_the_reasoning() -> None:

@@ -141,7 +141,7 @@ def test_a_half_written_checkpoint_does_not_count_and_the_one_before_it_does(
 ) -> None:
     config = small(checkpoint={"keep_last": 3})
     run(config, tmp_path / "whole")
-    assert killed(config, tmp_path / "r", "kill:checkpoint/rename:3") == KILLED
+    assert killed(config, tmp_path / "r", "kill:checkpoint/rename:4") == KILLED
     (tmp_path / "r" / "checkpoints" / ".writing-step-00000003").rename(tmp_path / "r/checkpoints/step-00000003")
     (tmp_path / "r" / "checkpoints" / "step-00000003" / "manifest.json").unlink()
     newest = latest(tmp_path / "r" / "checkpoints")

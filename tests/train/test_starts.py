@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from importlib import metadata
@@ -94,8 +95,10 @@ def test_a_dry_run_says_unknown_of_what_it_cannot_know(recipe_data: dict[str, An
 
 
 def test_a_start_that_failed_before_anything_was_measured_blocks_no_other(small: Any, tmp_path: Path) -> None:
-    broken = small(model={"model": str(tmp_path / "nowhere")})
-    with pytest.raises(ConfigError, match="nowhere"):
+    half = tmp_path / "half"
+    shutil.copytree(small().model.model, half, ignore=shutil.ignore_patterns("*.safetensors"))
+    broken = small(model={"model": str(half)})
+    with pytest.raises(ConfigError, match="half"):
         train(broken, tmp_path / "r", PlainLines(1, ()))
     assert (tmp_path / "r" / "config.toml").is_file()
     train(small(steps=1), tmp_path / "r", PlainLines(1, ()))

@@ -14,7 +14,7 @@ def read_tokenizer(source: str) -> Any:
     return AutoTokenizer.from_pretrained(source)
 
 
-def end_ids_of(source: str) -> tuple[int, ...]:
+def named_end_ids(source: str) -> tuple[int, ...]:
     """The ids that end a completion as the model itself names them: `eos_token_id` of its generation settings, one or a
     list (Llama 3 and Gemma name two or three, of which their tokenizers know one). Empty where it has no such file."""
     from transformers import GenerationConfig
@@ -24,6 +24,15 @@ def end_ids_of(source: str) -> tuple[int, ...]:
         return ()
     ends = GenerationConfig.from_pretrained(source).eos_token_id
     return () if ends is None else tuple(dict.fromkeys(ends if isinstance(ends, list | tuple) else [ends]))
+
+
+def num_positions(source: str) -> int | None:
+    """How many tokens, prompt and completion together, the model at `source` was made for; None where it does not
+    say."""
+    from transformers import AutoConfig
+
+    limit = getattr(AutoConfig.from_pretrained(source).get_text_config(), "max_position_embeddings", None)
+    return int(limit) if limit else None
 
 
 def read_causal_lm(source: str, dtype: Any) -> Any:

@@ -15,11 +15,10 @@ from rolecall.workflows.base import Workflow
 
 def build_request(transcript: Transcript, key: Key, settings: RoleSettings, messages: Messages) -> Request:
     """The engine's request for a call on the path of `transcript`; an overlong prompt is cut if the role says so."""
-    asked = checked_messages(key, messages)
+    asked, sampling = checked_messages(key, messages), settings.sampling
     with boundary(WorkflowError, f"rendering the messages of {key}"):
-        ids = settings.renderer.encode(asked)
+        ids = settings.renderer.encode(asked, enough=sampling.max_prompt_tokens)
         end_ids = settings.renderer.end_ids
-    sampling = settings.sampling
     if len(ids) > sampling.max_prompt_tokens and sampling.overlong == "truncate_left":
         ids = ids[-sampling.max_prompt_tokens :]
     lineage = transcript.lineage

@@ -12,6 +12,9 @@ from rolecall.records import Message, Messages, Stop
 
 THINK = ("<think>", "</think>")
 _CACHE_SIZE = 4096
+CACHED_CHARS = 1 << 16
+CHARS_A_TOKEN, SLACK = 8, 64
+"""Characters from which a prompt is looked at from its end: more than most tokens have; and tokens near a cut."""
 
 
 class Renderer(Protocol):
@@ -22,7 +25,10 @@ class Renderer(Protocol):
         """Ids that end a completion; an end token is trained when it was sampled, and never visible."""
         ...
 
-    def encode(self, messages: Messages) -> tuple[int, ...]: ...
+    def encode(self, messages: Messages, enough: int | None = None) -> tuple[int, ...]:
+        """The prompt's ids. Of a prompt of more than `enough` tokens the last `enough` + 1 will do: it is too long, and
+        need not be read whole."""
+        ...
 
     def decode(self, ids: Sequence[int]) -> str:
         """All of the text, reasoning included, special tokens left out."""
@@ -60,7 +66,7 @@ class PlainRenderer:
 
     end_ids: tuple[int, ...] = (256,)
 
-    def encode(self, messages: Messages) -> tuple[int, ...]:
+    def encode(self, messages: Messages, enough: int | None = None) -> tuple[int, ...]:
         text = "".join(f"{message['role']}: {message['content']}\n" for message in messages)
         return tuple(f"{text}assistant:".encode())
 
@@ -77,7 +83,7 @@ class EndpointRenderer(PlainRenderer):
 
     end_ids: tuple[int, ...] = ()
 
-    def encode(self, messages: Messages) -> tuple[int, ...]:
+    def encode(self, messages: Messages, enough: int | None = None) -> tuple[int, ...]:
         said = json.dumps([[message["role"], message["content"]] for message in messages])
         return tuple(hashlib.blake2b(said.encode(), digest_size=16).digest())
 
@@ -86,7 +92,7 @@ class ChatRenderer:
     """A Transformers tokenizer and its chat template; `template_options` go to the template (`enable_thinking=False`).
 
     `end_ids` are the tokenizer's end token, the token with which its template ends an assistant's message, and
-    `more_end_ids`: those that the model itself names (`engines.read_model.end_ids_of`).
+    `more_end_ids`: those that the model itself names (`engines.read_model.named_end_ids`).
     """
 
     def __init__(
@@ -112,7 +118,12 @@ class ChatRenderer:
             self.end_ids = tuple(end_ids) if end_ids is not None else self._find_end_ids(more_end_ids)
             self._opened = self._opens_reasoning()
 
-    def encode(self, messages: Messages) -> tuple[int, ...]:
+    def encode(self, messages: Messages, enough: int | None = None) -> tuple[int, ...]:
+        size = sum(len(message["content"]) for message in messages)
+        if enough is not None and size > CHARS_A_TOKEN * (enough + SLACK):
+            return self._end(messages, enough)
+        if size > CACHED_CHARS:
+            return tuple(self._template(messages, add_generation_prompt=True))
         key = tuple((message["role"], message["content"]) for message in messages)
         ids = self._cache.get(key)
         if ids is None:
@@ -120,6 +131,22 @@ class ChatRenderer:
             if len(self._cache) >= _CACHE_SIZE:
                 self._cache.clear()
             self._cache[key] = ids
+        return ids
+
+    def _end(self, messages: Messages, enough: int) -> tuple[int, ...]:
+        """The ids of a prompt with more characters than `enough` tokens usually have: its end is read, twice as much of
+        it each time, until it has more tokens than are enough, so that a megabyte costs no more than what is kept."""
+        text = str(self._template(messages, tokenize=False, add_generation_prompt=True))
+        kept = CHARS_A_TOKEN * (enough + SLACK)
+        while kept < len(text):
+            ids = self._tokens(text[-kept:])
+            if len(ids) > enough + SLACK:  # the first ones are those of a text that was cut, and are not kept
+                return tuple(ids[-enough - 1 :])
+            kept *= 2
+        return tuple(self._tokens(text))
+
+    def _tokens(self, text: str) -> Sequence[int]:
+        ids: Sequence[int] = self.tokenizer(text, add_special_tokens=False)["input_ids"]
         return ids
 
     def decode(self, ids: Sequence[int]) -> str:
@@ -132,12 +159,12 @@ class ChatRenderer:
             return after_reasoning(marked, self._opened, self.think)
         return self.decode(kept)
 
-    def _template(self, messages: Messages, **options: Any) -> Sequence[int]:
+    def _template(self, messages: Messages, *, tokenize: bool = True, **options: Any) -> Any:
+        """The ids of the messages, or their text."""
         given = [dict(message) for message in messages]
-        ids: Sequence[int] = self.tokenizer.apply_chat_template(
-            given, tokenize=True, return_dict=False, **options, **self.options
+        return self.tokenizer.apply_chat_template(
+            given, tokenize=tokenize, return_dict=False, **options, **self.options
         )
-        return ids
 
     def _opens_reasoning(self) -> bool:
         prompt = self.tokenizer.decode(list(self.encode([{"role": "user", "content": "x"}])), skip_special_tokens=False)

@@ -238,8 +238,9 @@ class EpisodeSession:
         request = pending.request
         if len(request.prompt_ids) > request.sampling.max_prompt_tokens:
             return PromptTooLong(
-                f"the prompt of {pending.key} has {len(request.prompt_ids)} tokens, and the role's max_prompt_tokens "
-                f"is {request.sampling.max_prompt_tokens}; raise it, or set overlong = 'truncate_left'"
+                f"the prompt of {pending.key} has {len(request.prompt_ids)} tokens or more, and the role's "
+                f"max_prompt_tokens is {request.sampling.max_prompt_tokens}; raise it, or set overlong = "
+                "'truncate_left'"
             )
         self.pending[pending.key] = pending
         self.port.submit(pending)
