@@ -30,12 +30,15 @@ PLACES = {
     "<part>": "(correct|team|format|letters)",
     "<outcome>": "(ok|truncated|invalid|error|timeout)",
     "<alarm>": "[a-z_]+",
+    "<call>": "[0-9]+",
+    "<why>": "(stages|no_candidate|no_call|failed)",
 }
 
 UNSEEN = {
     "samples/shared": "trees only",
     "alarms/<alarm>": "small runs raise none; see the test of their keys",
     "samples/empty": "a completion without a token",
+    "samples/stale": "a turn all of whose tokens passed the bound",
     "behaviour/<role>/repaired": "a random model repairs nothing that can be graded",
     "behaviour/<role>/kept_right": "a random model is never right",
     "behaviour/<role>/copied_input": "as above",
@@ -43,8 +46,19 @@ UNSEEN = {
     "behaviour/<role>/false_alarm": "as above",
     "behaviour/<role>/judged_right": "as above",
     "credit/verdict_weight_right": "as above",
+    "behaviour/<role>/any_correct": "no workflow of these runs has copies side by side",
+    "behaviour/<role>/different": "as above",
+    "behaviour/<role>/possible": "no workflow of these runs has a role that chooses",
+    "behaviour/<role>/chose_right": "as above",
 }
 """Documented keys that the small runs of this test need not write."""
+
+
+MASKED_PIPELINE = {
+    "steps": 4,
+    "algorithm": {"name": "marsrl", "n": 2, "k": 1},
+    "schedule": {"mode": "pipeline_segments", "segment_tokens": 3, "max_staleness": 0, "on_stale": "mask"},
+}
 
 
 def documented() -> list[str]:
@@ -86,6 +100,7 @@ def written(tmp_path_factory: pytest.TempPathFactory, random_model: str, task_fi
             {"sharing": "shared", "algorithm": anchored, "learner": {"minibatches": 2}},
             {"sharing": "isolated", "train_roles": ["solver"]},
             {"sharing": "shared", "algorithm": {"name": "agent_grpo", "n": 4, "balance_verdicts": True}},
+            {**MASKED_PIPELINE, "sharing": "shared"},
         )
     ):
         config = small(random_model, task_file, **changes)

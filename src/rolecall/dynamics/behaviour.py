@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from rolecall.intervals import Estimate, proportion
 from rolecall.records import ClaimKind, Grade, GradedEpisode, GradeStatus, OutcomeClass, Turn, Verdict
+from rolecall.rewards.truth import candidates, chosen_status
 
 
 @dataclass(slots=True)
@@ -67,6 +68,27 @@ def _verdict_rates(rates: dict[str, RateByTask], turn: Turn, graded: GradedEpiso
         rates["recall"].add(task_id, verdict == Verdict.WRONG)
 
 
+def _choice_rates(rates: dict[str, RateByTask], turn: Turn, graded: GradedEpisode, task_id: str) -> None:
+    offered = [graded.answers[one.id] for one in candidates(graded, turn) if one.id in graded.answers]
+    if not offered or any(grade.status is GradeStatus.FAILED for grade in offered):
+        return
+    possible = any(grade.right for grade in offered)
+    right = chosen_status(graded, turn) is GradeStatus.RIGHT
+    rates["possible"].add(task_id, possible)
+    rates["accuracy"].add(task_id, right)
+    if possible and not all(grade.right for grade in offered):
+        rates["chose_right"].add(task_id, right)
+
+
+def _side_by_side(graded: GradedEpisode) -> list[tuple[str, list[Turn]]]:
+    """The answers that copies of one role gave in one call each, where there are two or more."""
+    groups: dict[tuple[str, int], list[Turn]] = defaultdict(list)
+    for turn in graded.episode.turns:
+        if turn.claim is not None and turn.claim.kind is ClaimKind.ANSWER:
+            groups[turn.role, turn.key.call].append(turn)
+    return [(role, turns) for (role, _), turns in groups.items() if len({turn.key.copy for turn in turns}) > 1]
+
+
 def judged_answer(turn: Turn, graded: GradedEpisode) -> Turn | None:
     """The turn with an answer that `turn` goes back to along `about`: a corrector's original solution."""
     by_id = {t.id: t for t in graded.episode.path}
@@ -83,7 +105,9 @@ def judged_answer(turn: Turn, graded: GradedEpisode) -> Turn | None:
 def role_rates(episodes: Iterable[GradedEpisode]) -> Rates:
     """Rates of every role: `accuracy` (of what it claims), `unparsed`, `truncated`; of answers that repair another,
     `repaired` (from wrong), `kept_right`, `copied_input`; of verdicts `recall` of errors, `false_alarm`,
-    `says_correct`, `says_wrong`, and `judged_right`, how many of the judged answers were right."""
+    `says_correct`, `says_wrong`, and `judged_right`, how many of the judged answers were right; of choices
+    `possible`, whether a candidate was right, and `chose_right`, accuracy where some were right and some wrong. Of
+    copies that answered side by side `any_correct` and `different`, 0 when all say the same and 1 when none does."""
     rates: Rates = defaultdict(lambda: defaultdict(RateByTask))
     for graded in episodes:
         task_id = graded.episode.task.id
@@ -98,6 +122,13 @@ def role_rates(episodes: Iterable[GradedEpisode]) -> Rates:
                 _answer_rates(mine, turn, graded, task_id)
             elif turn.claim.kind is ClaimKind.VERDICT:
                 _verdict_rates(mine, turn, graded, task_id)
+            else:
+                _choice_rates(mine, turn, graded, task_id)
+        for role, answers in _side_by_side(graded):
+            known = [grade for turn in answers if (grade := graded.answers.get(turn.id)) is not None]
+            rates[role]["any_correct"].add(task_id, any(grade.right for grade in known))
+            claims = {turn.claim.value for turn in answers if turn.claim is not None}
+            rates[role]["different"].add(task_id, (len(claims) - 1) / (len(answers) - 1))
     return rates
 
 

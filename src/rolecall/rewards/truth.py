@@ -38,16 +38,30 @@ def judged_status(graded: GradedEpisode, turn: Turn) -> GradeStatus | None:
 def chosen_status(graded: GradedEpisode, turn: Turn) -> GradeStatus | None:
     """Whether the answer that a choosing turn chose is right; None when nothing says so.
 
-    A grade under the choosing turn's own id comes first; else the claim's value is read as the id of the chosen turn.
+    A grade under the choosing turn's own id comes first; else the claim's value is the number of a candidate, from 1,
+    in the order of `candidates`, or the id of the chosen turn.
     """
     grade = graded.answers.get(turn.id)
     if grade is not None:
         return grade.status
     if turn.claim is None or turn.claim.value is None:
         return None
+    if turn.claim.value.isdecimal():
+        offered = candidates(graded, turn)
+        number = int(turn.claim.value)
+        return answer_status(graded, offered[number - 1]) if 1 <= number <= len(offered) else None
     if all(turn.claim.value != other.id for other in graded.episode.path):
         return None
     return answer_status(graded, graded.episode.turn(turn.claim.value))
+
+
+def candidates(graded: GradedEpisode, turn: Turn) -> list[Turn]:
+    """What a choosing turn chooses from: the turns made side by side with the one that it is about, by copy."""
+    if turn.about is None:
+        return []
+    first = _turn(graded, turn.about, f"turn {turn.id!r} ({turn.key}) is about")
+    beside = [other for other in graded.episode.path if (other.role, other.key.call) == (first.role, first.key.call)]
+    return sorted(beside, key=lambda other: other.key.copy)
 
 
 def verdict_of(turn: Turn) -> Verdict:

@@ -8,12 +8,23 @@ from typing import Any
 from rolecall.errors import ConfigError
 from rolecall.registry import load_named
 from rolecall.workflows.base import Absent, Agent, Reply, Team, Workflow
+from rolecall.workflows.debate import Debate
+from rolecall.workflows.evaluator_optimizer import EvaluatorOptimizer
+from rolecall.workflows.orchestrator_workers import OrchestratorWorkers
 from rolecall.workflows.single_agent import SingleAgent
 from rolecall.workflows.solve_verify_correct import SolveVerifyCorrect
+from rolecall.workflows.think_solve import ThinkSolve
+from rolecall.workflows.voting import MajorityVote, Voting
 
 WORKFLOWS: dict[str, type[Workflow]] = {
     "single_agent": SingleAgent,
     "solve_verify_correct": SolveVerifyCorrect,
+    "voting": Voting,
+    "majority_vote": MajorityVote,
+    "evaluator_optimizer": EvaluatorOptimizer,
+    "orchestrator_workers": OrchestratorWorkers,
+    "debate": Debate,
+    "think_solve": ThinkSolve,
 }
 
 __all__ = ["WORKFLOWS", "Absent", "Agent", "Reply", "Team", "Workflow", "check_roles", "load_workflow"]
