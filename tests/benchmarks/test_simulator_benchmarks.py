@@ -1,0 +1,78 @@
+"""The simulator's benchmarks, small: a fit gives back what it was fitted on, and the bound is not beaten."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
+
+
+@pytest.fixture
+def load(monkeypatch: pytest.MonkeyPatch) -> Iterator[object]:
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    yield importlib.import_module
+    for path in BENCHMARKS.glob("*.py"):
+        sys.modules.pop(path.stem, None)
+
+
+def small(ulorl: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"TASKS": 16, "ROWS": 128, "ENGINES": 2, "STEPS": 24}.items():
+        monkeypatch.setattr(ulorl, name, value)
+
+
+def shape(ulorl: ModuleType, **changes: object) -> object:
+    settings = {
+        "mean": 16000,
+        "sigma": 0.9,
+        "tail_index": None,
+        "batch_cost": 0.25,
+        "prompt_cost": 0.0,
+        "slots": 2.0,
+        "same_batch": False,
+    }
+    return ulorl.Shape(**{**settings, **changes})
+
+
+@pytest.mark.parametrize("changes", [{}, {"slots": 1.0, "prompt_cost": 0.002}, {"same_batch": True, "tail_index": 1.5}])
+def test_a_fit_simulated_again_takes_the_measured_time(load, monkeypatch: pytest.MonkeyPatch, changes):
+    ulorl = load("simulator_ulorl")
+    small(ulorl, monkeypatch)
+    one = shape(ulorl, **changes)
+    found = ulorl.fit(one)
+    steps = {1: 1240.0, 2: 774.0, 4: found.four_s}
+    for segments, seconds in steps.items():
+        again, _ = ulorl.simulate(one, segments, token_step_s=found.token_step_s, learn_s=found.learn_s)
+        assert again == pytest.approx(seconds, rel=0.05)
+    assert 1.5 < found.times_faster < 4
+
+
+def test_the_lengths_of_a_shape_have_its_mean_under_the_limit(load):
+    ulorl = load("simulator_ulorl")
+    for one in (shape(ulorl), shape(ulorl, mean=20000, sigma=1.1), shape(ulorl, tail_index=1.5)):
+        mean = ulorl.mean_tokens(ulorl.lengths(one), ulorl.LIMIT)
+        assert mean == pytest.approx(one.mean, rel=0.01)
+
+
+@pytest.mark.parametrize("ratio", [1, 7])
+def test_the_overlapped_pipeline_is_near_the_bound_and_the_barrier_is_not(load, ratio: int):
+    bound = load("simulator_bound")
+    overlapped, staleness = bound.measure("overlapped", 4, ratio)
+    barrier, fresh = bound.measure("barrier", 4, ratio)
+    assert 1.0 <= overlapped.over_bound < 1.05
+    assert staleness <= 2
+    assert barrier.over_bound > 1.3
+    assert fresh == 0
+
+
+def test_the_scheduler_s_own_time_is_counted_by_event(load, monkeypatch: pytest.MonkeyPatch):
+    events = load("simulator_events")
+    found = events.measure(2)
+    assert 0 < found["scheduler"] < found["simulation"]
+    assert found["events"] > 300
+    assert found["in_flight"] > 32
