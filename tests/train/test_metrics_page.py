@@ -56,7 +56,7 @@ UNSEEN = {
 
 MASKED_PIPELINE = {
     "steps": 4,
-    "algorithm": {"name": "marsrl", "n": 2, "k": 1},
+    "algorithm": {"name": "marsrl", "n": 2, "k": 1, "stages": 2},
     "schedule": {"mode": "pipeline_segments", "segment_tokens": 3, "max_staleness": 0, "on_stale": "mask"},
 }
 
