@@ -114,6 +114,7 @@ def make_source(
             max_concurrent=config.rollout.max_concurrent,
             max_retries=config.rollout.max_retries if config.rollout.on_failure == "retry" else 0,
             back_up=plan.algorithm.broadcasts,
+            drop_failed=config.rollout.of_failures == "drop",
             refill=config.rollout.refill,
             max_oversampling=config.rollout.max_oversampling,
             watchdog_s=config.rollout.watchdog_s,

@@ -234,6 +234,23 @@ def test_a_workflow_that_raises_after_a_reply_is_counted_and_its_turn_earns_what
     assert one.metrics["reward/team"] == 0.0  # the paths that ended here are the failed ones
 
 
+def test_turns_after_which_the_workflow_failed_are_dropped_where_that_is_set():
+    async def picky(task: Task, team: Team) -> Outcome:
+        reply = await team["solver"].reply(say(task.question))
+        if reply.text == "-1":
+            raise ValueError("never negative")
+        return Outcome(answer=reply.text)
+
+    for drops in (False, True):
+        with source(
+            engine_of(answers), workflow=workflow_of(picky), sampler=SMALL, tasks_per_step=2, drop_failed=drops
+        ) as made:
+            found = made.collect(1)
+        assert [turn_of(one).candidate for one in found.trained] == [1, 3] * 2 if drops else [0, 1, 2, 3] * 2
+        assert found.metrics["calls/dropped"] == 4 * drops
+        assert len(found.graded) == 8
+
+
 def test_a_workflow_that_declares_its_episode_invalid_is_counted_so():
     async def invalid(task: Task, team: Team) -> Outcome:
         await team["solver"].reply(say(task.question))

@@ -36,9 +36,9 @@ T = TypeVar("T")
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SourceSettings:
     """`max_retries`: how often a row that the engine failed on is asked for again. `back_up`: a candidate's team
-    outcome is the mean over the leaves below it, for rewards that broadcast (barrier only). `refill`: dynamic sampling
-    admits a further task for every first group that is complete without a spread, until a tick has admitted
-    `max_oversampling` times `tasks_per_step`."""
+    outcome is the mean over the leaves below it, for rewards that broadcast (barrier only). `drop_failed`: a turn after
+    which the workflow failed is not trained. `refill`: dynamic sampling admits a further task for every first group that
+    is complete without a spread, until a tick has admitted `max_oversampling` times `tasks_per_step`."""
 
     run_seed: int
     deterministic: bool
@@ -46,6 +46,7 @@ class SourceSettings:
     max_concurrent: int = 1024
     max_retries: int = 1
     back_up: bool = False
+    drop_failed: bool = False
     refill: bool = False
     max_oversampling: float = 2.0
     watchdog_s: float | None = 60.0
@@ -95,7 +96,12 @@ class PipelineSource:
             released = self.runner.run(self._until_update())
         seconds, grading_s = time.monotonic() - begun, self.clock.grading_s - grading_s
         found = hand_over(
-            released, self.tick, self.scheduler, chains=len(self.forest.chains), back_up=self.settings.back_up
+            released,
+            self.tick,
+            self.scheduler,
+            chains=len(self.forest.chains),
+            back_up=self.settings.back_up,
+            drop_failed=self.settings.drop_failed,
         )
         for one in released:
             self.forest.forget(one.group)

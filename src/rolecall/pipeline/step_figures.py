@@ -83,11 +83,19 @@ class Clock:
 
 
 def hand_over(
-    released: Sequence[Released], tick: Tick, scheduler: Scheduler, *, chains: int, back_up: bool
+    released: Sequence[Released],
+    tick: Tick,
+    scheduler: Scheduler,
+    *,
+    chains: int,
+    back_up: bool = False,
+    drop_failed: bool = False,
 ) -> StepEpisodes:
-    """The step's episodes, of `released` groups, without its times."""
+    """The step's episodes, of `released` groups, without its times; `chains` are under way. With `drop_failed` those
+    that failed after their turn are not trained."""
     graded: list[GradedEpisode] = []
     untrained: set[str] = set()
+    dropped = 0
     transcripts: dict[str, Transcript] = {}
     for one in released:
         work: GroupWork = one.group.data
@@ -98,13 +106,15 @@ def hand_over(
                 continue
             graded.append(backed_up(work, row.number) if back_up else episode)
             transcripts[episode.episode.id] = work.stood(row.number)
-            if one.drop:
+            failed = drop_failed and episode.episode.outcome_class.failed
+            dropped += failed
+            if one.drop or failed:
                 untrained.add(episode.episode.id)
     outcomes = Counter(str(one.episode.outcome_class) for one in graded) + tick.outcomes + tick.failed
     return StepEpisodes(
         graded=graded,
         untrained=frozenset(untrained),
-        metrics=step_metrics(released, graded, tick, scheduler, chains),
+        metrics={**step_metrics(released, graded, tick, scheduler, chains), "calls/dropped": float(dropped)},
         outcomes={str(kind): outcomes[str(kind)] for kind in OutcomeClass},
         tokens=tick.tokens,
         transcripts=transcripts,
