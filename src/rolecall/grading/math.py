@@ -1,27 +1,39 @@
-"""Grades of mathematical answers: plain numbers exactly and at once, everything else by math-verify.
+"""Grades of mathematical answers: numbers exactly, other mathematics by value, the rest by math-verify.
 
-`grade_math` has no time limit of its own (math-verify's limit is a signal, which works in no thread but the main one):
-call it through a `GraderPool`, which kills a worker that takes too long.
+Three readers in turn, each cheaper than the next: plain numbers and words as texts; shapes of expressions, compared by
+value (`compare`); computer algebra. The first that understands both sides decides. `grade_math` has no time limit of
+its own (math-verify's limit is a signal, which works in no thread but the main one): call it through a `GraderPool`,
+which kills a worker that takes too long.
 """
 
 from __future__ import annotations
 
 import logging
 import re
-from fractions import Fraction
 from typing import Any
 
 from rolecall.errors import GraderError
-from rolecall.grading.normalise import assigned_name, normalise, plain_number
+from rolecall.grading.compare import alike
+from rolecall.grading.expression import Unreadable
+from rolecall.grading.normalise import assigned_name, clean, normalise, plain_number
+from rolecall.grading.shapes import read_shape
+from rolecall.grading.values import TooBig, Undefined
+from rolecall.grading.wording import choice_letter, plain_words, spelled_number
 from rolecall.records import Grade, GradeStatus
 
 MAX_ANSWER_CHARS = 10_000
 MAX_NESTING = 50  # the parsers take exponential time, or all of the stack, on deeper ones
-NEAR = Fraction(1, 10**5)  # decimals nearer than this (relative) are left to math-verify, which rounds to 6 places
+MAX_READ_CHARS = 500  # longer texts go to math-verify, which looks for mathematics in prose
 
 _POWER = re.compile(r"(?:\*\*|\^)\s*(-?[0-9]+)")  # LaTeX takes one character as the exponent: 2^10 is (2^1)0
 _INTEGER = re.compile(r"-?[0-9]{1,18}")
 _WORDS = re.compile(r"[^\W\d_]{2,}(?:[\s-]+[^\W\d_]+)*")
+_PRODUCT = re.compile(r"[A-Za-z]{2}|[abcdknmpqrstxyz]{2,4}")  # letters side by side are a product: "tea" is a word
+_CHOICE_REFERENCE = re.compile(r"\(?[A-J]\)?|(?:\([A-J]\)|[A-J][).:])\s*\S.*", re.DOTALL)
+_CHOICE_LABEL = re.compile(r"^\(?[A-J][).:]+\s*")
+_HUGE = re.compile(
+    r"[0-9]{2,}\)?\s*!|!\s*!|(?:\*\*|\^)\s*[({]*-?(?:[0-9]{5,}|[0-9]+\s*[)}]*\s*(?:\*\*|\^|!|e[0-9]))|[0-9][eE][0-9]{4,}"
+)
 _LATEX_NAMES = frozenset({"pi", "oo", "inf", "infinity"})
 
 
@@ -40,8 +52,8 @@ def failed(detail: str) -> Grade:
 def grade_plain(answer: str, reference: str) -> Grade | None:
     """The grade when it needs no computer algebra, else None.
 
-    Equal numbers are right, by exact rational arithmetic. Numbers that differ are wrong; only decimals that agree to
-    about five places are left open, because math-verify rounds to six. Words are compared with words, as texts.
+    Equal numbers are right, by exact rational arithmetic; a decimal of at least six places also equals what rounds to
+    it. Words are compared with words, as texts. Everything else that `read_shape` can read is compared by value.
 
     An empty answer is wrong, and so is one that no reading could make right: of more than `MAX_ANSWER_CHARS` (and ten
     times the reference), or with brackets more than `MAX_NESTING` deep (and deeper than the reference).
@@ -56,27 +68,52 @@ def grade_plain(answer: str, reference: str) -> Grade | None:
     if nesting(answer) > max(MAX_NESTING, nesting(reference)):
         return wrong(f"the answer nests brackets more than {MAX_NESTING} deep")
     names = {assigned_name(answer), assigned_name(reference)} - {None}
-    if len(names) > 1:
-        return None
-    if seen and seen == wanted:
+    if seen and seen == wanted and len(names) < 2:
         return right()
+    if _CHOICE_REFERENCE.fullmatch(wanted) and (grade := _grade_choice(clean(answer), wanted)) is not None:
+        return grade
+    if len(names) < 2 and (grade := _grade_numbers(seen, wanted)) is not None:
+        return grade
+    if is_words(wanted) and is_words(seen) and not (_PRODUCT.fullmatch(seen) and _PRODUCT.fullmatch(wanted)):
+        number = spelled_number(seen)
+        same = plain_words(seen) == plain_words(wanted) or (number is not None and number == spelled_number(wanted))
+        return right() if same else wrong()
+    return _grade_by_value(answer, reference)
+
+
+def _grade_choice(answer: str, reference: str) -> Grade | None:
+    """Multiple choice: the reference is a letter, or a letter and what it stands for."""
+    letter = choice_letter(answer)
+    if letter is not None:
+        return right() if letter == choice_letter(reference) else wrong()
+    meant = _CHOICE_LABEL.sub("", reference)
+    if meant == reference:
+        return None
+    return grade_math(answer, meant) if meant else wrong("the answer names no choice")
+
+
+def _grade_numbers(seen: str, wanted: str) -> Grade | None:
     a, b = plain_number(seen), plain_number(wanted)
-    if is_words(wanted) and (is_words(seen) or a is not None):
-        return right() if seen.casefold() == wanted.casefold() else wrong()
     if a is None or b is None:
-        return wrong("the answer is words") if b is not None and is_words(seen) else None
+        return None
     if a.percent and b.percent:
         pairs = [(a.value, b.value)]
     else:
         pairs = [(x, y) for x in a.readings for y in b.readings]
     if any(x == y for x, y in pairs):
         return right()
-    return None if any(_near(x, y) for x, y in pairs) else wrong()
+    rational = all(x.denominator != 1 for pair in pairs for x in pair)
+    return None if rational else wrong()  # 0.333333 may stand for 1/3
 
 
-def _near(x: Fraction, y: Fraction) -> bool:
-    both_integers = x.denominator == 1 and y.denominator == 1
-    return not both_integers and abs(x - y) <= NEAR * max(Fraction(1), abs(y))
+def _grade_by_value(answer: str, reference: str) -> Grade | None:
+    """By shape and value; None where one of the two is not read, or is too long to be a mere answer."""
+    if len(answer) > MAX_READ_CHARS or len(reference) > MAX_READ_CHARS:
+        return None
+    try:
+        return right() if alike(read_shape(clean(answer)), read_shape(clean(reference))) else wrong()
+    except (Unreadable, TooBig, Undefined, RecursionError):
+        return None
 
 
 def nesting(text: str) -> int:
@@ -108,7 +145,15 @@ def grade_math(answer: str, reference: str) -> Grade:
     return grade if grade is not None else _grade_by_algebra(answer, reference)
 
 
+def warm_up() -> None:
+    """Import what grading needs; math-verify builds its parsers at their first use."""
+    grade_math(r"2\sqrt{3} + x", r"x + \sqrt{12}")
+    _grade_by_algebra(r"\frac{1}{2} + x", "x + 0.5")
+
+
 def _grade_by_algebra(answer: str, reference: str) -> Grade:
+    if _HUGE.search(answer) and not _HUGE.search(reference):
+        return wrong("the answer holds a number too large to be worked out")
     gold = _read(reference)
     if not gold:
         return wrong("the reference is no mathematics, and the answer is not the same text")
