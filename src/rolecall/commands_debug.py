@@ -83,7 +83,9 @@ def replay(
 
 
 def check(
-    target: Annotated[str, typer.Argument(help="module:Name, or a short name such as solve_verify_correct")],
+    target: Annotated[
+        str, typer.Argument(help="module:Name, or a short name such as solve_verify_correct; or sandbox")
+    ],
     kind: Annotated[
         str | None, typer.Option("--kind", help="workflow, reward, algorithm or engine [default: found out]")
     ] = None,
@@ -93,7 +95,11 @@ def check(
         list[str], typer.Option("--set", metavar="KEY=VALUE", help="A knob of the target, e.g. --set max_rounds=1")
     ] = [],  # noqa: B006 - typer reads the default
 ) -> None:
-    """Check a workflow, reward, algorithm or engine of yours; exit code 1 when there are complaints."""
+    """Check a workflow, reward, algorithm or engine of yours, or try to break the sandbox of programs; exit code 1 when
+    there are complaints."""
+    if target == "sandbox" and kind is None:
+        _check_sandbox(as_json)
+        return
     from rolecall.config import apply_overrides
     from rolecall.debugging.check import check_target
     from rolecall.debugging.show import Page
@@ -112,6 +118,32 @@ def check(
         words = f"{number} complaint{'s' * (number > 1)}" if number else "no complaints"
         page.line(f"{checked.kind} {target}: {words}")
     if checked.complaints:
+        raise typer.Exit(EXIT_COMPLAINTS)
+
+
+def _check_sandbox(as_json: bool) -> None:
+    """Every hostile program of the catalogue, a line each."""
+    from rolecall.debugging.check_sandbox import Tried, check_sandbox
+    from rolecall.debugging.show import Page
+
+    page = Page()
+
+    def tell(tried: Tried) -> None:
+        words = "contained" if tried.contained else f"NOT CONTAINED: {tried.why}"
+        right = ", SCORED RIGHT" if tried.scored else ""
+        page.line(f"{tried.name:<48} {words}{right}  {tried.seconds:.2f} s")
+
+    words, found = check_sandbox(tell=None if as_json else tell)
+    if as_json:
+        rows = [
+            {"name": one.name, "contained": one.contained, "scored": one.scored, "seconds": round(one.seconds, 4)}
+            for one in found
+        ]
+        typer.echo(json.dumps(rows, indent=2))
+    else:
+        bad = sum(not one.good for one in found)
+        page.line(f"{words}: {len(found)} attacks, {bad or 'none'} of them not contained or scored right")
+    if not all(one.good for one in found):
         raise typer.Exit(EXIT_COMPLAINTS)
 
 

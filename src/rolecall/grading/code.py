@@ -266,5 +266,8 @@ def _same_float(seen: Any, wanted: Any, tolerance: float) -> bool:
 
 
 def _brief(value: object) -> str:
-    text = repr(value)
+    try:
+        text = repr(value)
+    except (ValueError, RecursionError):  # a number of too many digits, or too deep
+        text = f"of type {type(value).__name__}, which is too large to show"
     return text if len(text) <= 80 else text[:77] + "..."

@@ -8,19 +8,20 @@ import os
 import signal
 import socket
 import subprocess
+import tempfile
 import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from rolecall.errors import SandboxError
-from rolecall.sandbox.inside.child import EXIT_BROKEN
 from rolecall.sandbox.inside.zygote import STARVED
 from rolecall.sandbox.limits import Job, Limits, Ran
-from rolecall.sandbox.protection import Protection, protection, zygote_command
+from rolecall.sandbox.protection import Protection, make_home, protection, zygote_command
 
 START_S = 60.0
 GRACE_S = 5.0  # what the sandbox may take beyond a program's wall time
@@ -45,6 +46,7 @@ class Box:
         self._process: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
         self._lock = threading.Lock()
+        self._home: tempfile.TemporaryDirectory[str] | None = None
         self._job = 0
         self.starts = 0
 
@@ -65,15 +67,21 @@ class Box:
             return
         self.close()
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        home: Path | None = None
+        kept: dict[str, str] = {}
+        if self.protection.name == "none":
+            self._home = tempfile.TemporaryDirectory(prefix="rolecall-box-", ignore_cleanup_errors=True)
+            home = Path(self._home.name)
+            kept = make_home(home)
         with theirs:
             try:
                 self._process = subprocess.Popen(
-                    zygote_command(self.protection, theirs.fileno(), self.label),
+                    zygote_command(self.protection, theirs.fileno(), self.label, home),
                     pass_fds=(theirs.fileno(),),
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,
                     stderr=subprocess.PIPE,
-                    env={},
+                    env=kept,
                     start_new_session=True,
                 )
             except OSError as error:
@@ -145,7 +153,8 @@ class Box:
         said = ""
         if self._process is not None and self._process.stderr is not None:
             self._kill()
-            said = self._process.stderr.read()[-500:].decode(errors="replace").strip()
+            os.set_blocking(self._process.stderr.fileno(), False)
+            said = (self._process.stderr.read() or b"")[-500:].decode(errors="replace").strip()
         self.close()
         return BoxLost(f"the sandbox was lost: {why}{'; ' + said if said else ''}")
 
@@ -167,6 +176,9 @@ class Box:
             if self._process.stderr is not None:
                 self._process.stderr.close()
             self._process = None
+        if self._home is not None:
+            self._home.cleanup()
+            self._home = None
 
 
 class Pending:
@@ -186,8 +198,8 @@ class Pending:
             if not report["clean"]:
                 self.box.close()
             stderr = _content(self.stderr, self.job.limits.output_bytes)[-MAX_STDERR_CHARS:].decode(errors="replace")
-            if report["code"] == EXIT_BROKEN and stderr.startswith("the sandbox could not be set up"):
-                raise self.box._lost(stderr[-500:])
+            if not report["set_up"]:
+                raise self.box._lost(f"its limits could not be set: {stderr[-500:]}")
             return Ran(
                 code=report["code"],
                 killed=report["killed"],

@@ -1,9 +1,8 @@
 """What stands between an untrusted program and this machine, and the command that puts it there.
 
 `bubblewrap`: own namespaces (no network, no other processes), an empty file system with the standard library read-only
-and one temporary folder, plus everything that the next two have. `landlock`: the kernel's file rules (Landlock) and a
-filter of system calls (seccomp), for machines without user namespaces. `none`: only the filter and the limits; files
-of the user can be read. A program is never run under less than was asked for.
+and one temporary folder; inside it a filter of system calls and limits. `none`, which must be asked for: the filter and
+the limits alone, under which the user's files can be read. A program is never run under less than was asked for.
 """
 
 from __future__ import annotations
@@ -98,7 +97,7 @@ def _strongest() -> tuple[Protection | None, tuple[str, ...]]:
 
 def _probe(made: Protection) -> str:
     """Why a sandbox does not start, or nothing."""
-    command = [*bwrap_command(made, ()), f"{PREFIX}/bin/{PYTHON}", "-S", "-c", "import ctypes, socket; print(7)"]
+    command = [*bwrap_command(made), f"{PREFIX}/bin/{PYTHON}", "-S", "-c", "import ctypes, socket; print(7)"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=PROBE_S, check=False, env={})
     except (OSError, subprocess.TimeoutExpired) as error:
@@ -108,7 +107,7 @@ def _probe(made: Protection) -> str:
     return f"{made.bwrap} ends with {done.returncode}: {done.stderr.strip()[-300:] or done.stdout[-100:]}"
 
 
-def bwrap_command(made: Protection, keep: tuple[str, ...] = ()) -> list[str]:
+def bwrap_command(made: Protection) -> list[str]:
     """The command line up to the program: namespaces, and a file system of the standard library and one folder."""
     command = [made.bwrap, "--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts", "--unshare-cgroup-try"]
     if made.privileged:
@@ -129,7 +128,7 @@ def bwrap_command(made: Protection, keep: tuple[str, ...] = ()) -> list[str]:
     command += ["--perms", "0777", "--size", str(FOLDER_BYTES), "--tmpfs", FOLDER, "--symlink", FOLDER, "/tmp"]
     for name, value in environment(FOLDER).items():
         command += ["--setenv", name, value]
-    return [*command, *keep, "--remount-ro", "/", "--chdir", FOLDER]
+    return [*command, "--remount-ro", "/", "--chdir", FOLDER]
 
 
 def _mounts() -> list[tuple[str, str]]:
@@ -163,9 +162,20 @@ def environment(folder: str) -> dict[str, str]:
     }
 
 
-def zygote_command(made: Protection, control: int, label: str = "") -> list[str]:
+def zygote_command(made: Protection, control: int, label: str = "", home: Path | None = None) -> list[str]:
     """The command that starts the first process of a sandbox, which listens on descriptor `control`. All processes
-    inside show `label` in their command lines, since none of them can begin another program."""
+    inside show `label` in their command lines, since none of them can begin another program. Without protection it
+    lives in the folder `home` (`make_home`)."""
     uid = FIRST_UID + secrets.randbelow(1 << 24) if made.privileged else -1
-    zygote = ["-S", "-s", "-P", "-m", "rolecall.sandbox.inside.zygote", str(control), str(uid), FOLDER, label]
-    return [*bwrap_command(made), f"{PREFIX}/bin/{PYTHON}", *zygote]
+    start = ["-S", "-s", "-P", "-m", "rolecall.sandbox.inside.zygote", str(control), str(uid)]
+    if home is not None:
+        return [sys.executable, *start, str(home / "box"), label]
+    return [*bwrap_command(made), f"{PREFIX}/bin/{PYTHON}", *start, FOLDER, label]
+
+
+def make_home(home: Path) -> dict[str, str]:
+    """Lay out `home` for a program that runs without protection; its environment."""
+    (home / "box").mkdir()
+    shutil.copytree(INSIDE, home / "rolecall/sandbox/inside", ignore=shutil.ignore_patterns("__pycache__"))
+    kept = environment(str(home / "box")) | {"PYTHONPATH": str(home)}
+    return {name: value for name, value in kept.items() if name != "LD_LIBRARY_PATH"}

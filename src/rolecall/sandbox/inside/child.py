@@ -33,24 +33,26 @@ JOB, CHANNEL = 3, 4
 MAX_FRAME = 16 << 20
 MIB = 1 << 20
 STACK_BYTES = 64 * MIB
-EXIT_RAISED, EXIT_BROKEN = 1, 120
-BROKEN = "the sandbox could not be set up"
+EXIT_RAISED = 1
+SET_UP = b"1"
 
 
 class ProgramGone(BaseException):
     """The program under test ended while its judge waited for a value."""
 
 
-def run(limits: dict[str, Any]) -> NoReturn:
-    """Run the job of descriptor 3 under `limits`, and end the process."""
+def run(limits: dict[str, Any], tell: int) -> NoReturn:
+    """Run the job of descriptor 3 under `limits`, and end the process. `tell` is told when all limits hold."""
     try:
         job = json.loads(_read_all(JOB))
         os.close(JOB)
         _limit(limits)
         seccomp.confine()
     except BaseException as error:  # noqa: BLE001 - whatever it is: nothing untrusted has run yet
-        os.write(2, f"{BROKEN}: {type(error).__name__}: {error}".encode())
-        os._exit(EXIT_BROKEN)
+        os.write(2, f"{type(error).__name__}: {error}".encode())
+        os._exit(EXIT_RAISED)
+    os.write(tell, SET_UP)
+    os.close(tell)
     _standard_streams()
     random.seed(0)  # the same program gives the same output again
     code = 0

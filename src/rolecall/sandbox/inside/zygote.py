@@ -37,6 +37,7 @@ def main() -> None:
         os.setgroups([])
         os.setresgid(uid, uid, uid)
         os.setresuid(uid, uid, uid)
+    seccomp.prctl(seccomp.PR_SET_PDEATHSIG, signal.SIGKILL)  # the host's kill reaches bwrap; a new user loses it
     seccomp.prctl(seccomp.PR_SET_DUMPABLE, 0)
     seccomp.prctl(seccomp.PR_SET_NO_NEW_PRIVS, 1)
     os.chdir(folder)
@@ -61,16 +62,21 @@ def main() -> None:
 
 def _run(control: socket.socket, header: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
     started = time.monotonic()
+    told, tell = os.pipe()
     pid = os.fork()
     if pid == 0:
-        _become(descriptors)
         control.detach()
-        child.run(header["limits"])
+        tell = _become(descriptors, tell)
+        child.run(header["limits"], tell)
+    os.close(tell)
     for descriptor in descriptors:
         os.close(descriptor)
     killed = _wait(control, header, pid, started)
     _, status, usage = os.wait4(pid, 0)
+    set_up = os.read(told, 1) == child.SET_UP  # before the program ran: nothing that it does can take this back
+    os.close(told)
     return {
+        "set_up": set_up,
         "job": header["job"],
         "code": os.waitstatus_to_exitcode(status),
         "killed": killed,
@@ -80,13 +86,14 @@ def _run(control: socket.socket, header: dict[str, Any], descriptors: list[int])
     }
 
 
-def _become(descriptors: list[int]) -> None:
-    """In the child: the job's descriptors from 0 on, and no others."""
-    high = [fcntl.fcntl(descriptor, fcntl.F_DUPFD, 64) for descriptor in descriptors]
+def _become(descriptors: list[int], tell: int) -> int:
+    """In the child: the job's descriptors from 0 on, and no others but `tell`, whose new number is returned."""
+    high = [fcntl.fcntl(descriptor, fcntl.F_DUPFD, 64) for descriptor in (*descriptors, tell)]
     for number, descriptor in enumerate(high):
         os.dup2(descriptor, number)
     os.closerange(len(high), 256)
     os.setpgid(0, 0)
+    return len(descriptors)
 
 
 def _wait(control: socket.socket, header: dict[str, Any], pid: int, started: float) -> str:
