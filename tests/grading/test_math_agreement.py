@@ -46,13 +46,13 @@ def test_no_answer_is_right_for_most_references() -> None:
     """Every labelled answer against references of other kinds: what is right for all is right for none."""
     rng = random.Random(0)
     references = ["11", r"\frac{17}{19}", "(5,12)", r"\{3,4\}", "x^3", r"(-\infty, 8)", "Tuesday", r"\sqrt{11}"]
-    for pair in rng.sample(PAIRS, 120):
+    for pair in rng.sample(PAIRS, 60):
         assert sum(grade_math(pair["answer"], reference).right for reference in references) <= 1, pair["answer"]
 
 
 def test_grades_are_the_same_in_ten_repeats_of_a_shuffled_and_loaded_pool() -> None:
     rng = random.Random(1)
-    sample = rng.sample(PAIRS, 60) + [pair for pair in PAIRS if "sum" in pair["answer"] or "prod" in pair["answer"]]
+    sample = rng.sample(PAIRS, 40) + [pair for pair in PAIRS if "sum" in pair["answer"] or "prod" in pair["answer"]]
     found: dict[int, set[tuple[str, float | None]]] = {number: set() for number in range(len(sample))}
     with GraderPool(workers=2, deadline_s=60.0, cache_size=0) as pool:
         for _ in range(10):

@@ -70,16 +70,13 @@ def test_hostile_answers_are_read_quickly_and_never_right(answer: str) -> None:
         assert grade is None or not grade.right
 
 
-def test_a_pool_gives_every_hostile_answer_back_in_time_and_goes_on() -> None:
+def test_a_pool_calls_every_hostile_answer_wrong_and_loses_no_worker() -> None:
     task = Task(id="t", question="?", answer="5")
-    with GraderPool(workers=2, deadline_s=3.0) as pool:
+    with GraderPool(workers=2, deadline_s=20.0) as pool:
         pool.start(["math"])
-        begun = time.monotonic()
         grades = dict(zip(HOSTILE, pool.grade([(answer, task) for answer in HOSTILE.values()]), strict=True))
-        assert time.monotonic() - begun < 3.0 * len(HOSTILE)
-        assert not [name for name, grade in grades.items() if grade.right]
-        failed = [name for name, grade in grades.items() if grade.status is GradeStatus.FAILED]
-        assert set(failed) <= {"sums", "a product to infinity"}  # only what computer algebra alone reads may run out
+        assert {name: grade.status for name, grade in grades.items()} == dict.fromkeys(HOSTILE, GradeStatus.WRONG)
+        assert pool.stats.replaced == 0
         assert pool.grade([(r"\sum_{k=1}^{3} k - 1", task)])[0].right
 
 

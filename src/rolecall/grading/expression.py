@@ -113,6 +113,10 @@ class Unreadable(Exception):
     """The text is no expression that this reader knows."""
 
 
+class TooLarge(Unreadable):
+    """The text is deeper or longer than any answer: nothing else should try to read it."""
+
+
 def read_expression(text: str) -> Tree:
     r"""The tree of an expression; `Unreadable` when it is none.
 
@@ -134,7 +138,9 @@ def _tokens(text: str) -> list[str]:
     position, end = 0, len(text.rstrip())
     while position < end:
         found = _TOKEN.match(text, position)
-        if found is None or len(tokens) >= MAX_TOKENS:
+        if len(tokens) >= MAX_TOKENS:
+            raise TooLarge(f"more than {MAX_TOKENS} symbols")
+        if found is None:
             raise Unreadable(f"nothing is read at {text[position : position + 20]!r}")
         position = found.end()
         word = found["word"]
@@ -190,7 +196,7 @@ class _Reader:
     def sum(self) -> Tree:
         self.depth += 1
         if self.depth > MAX_DEPTH:
-            raise Unreadable("too deep")
+            raise TooLarge("too deep")
         tree = self.product()
         while self.peek() in ("+", "-"):
             sign = self.take()
@@ -244,7 +250,7 @@ class _Reader:
     def power(self) -> Tree:
         self.depth += 1
         if self.depth > MAX_DEPTH:
-            raise Unreadable("too deep")
+            raise TooLarge("too deep")
         tree = self.postfix(self.atom())
         if self.peek() in ("^", "**"):
             self.take()
@@ -283,7 +289,7 @@ class _Reader:
     def atom(self) -> Tree:
         self.depth += 1
         if self.depth > MAX_DEPTH:
-            raise Unreadable("too deep")
+            raise TooLarge("too deep")
         tree = self.one()
         self.depth -= 1
         return tree
@@ -317,7 +323,7 @@ class _Reader:
 
     def number(self, token: str) -> Tree:
         if len(token) > MAX_DIGITS:
-            raise Unreadable("a number of too many digits")
+            raise TooLarge("a number of too many digits")
         value = Fraction(token + "0" if token.endswith(".") else token)
         if "." in token and self.peek() in ("\\overline", "\\dot"):
             self.take()

@@ -14,7 +14,7 @@ from typing import Any
 
 from rolecall.errors import GraderError
 from rolecall.grading.compare import alike
-from rolecall.grading.expression import Unreadable
+from rolecall.grading.expression import TooLarge, Unreadable
 from rolecall.grading.normalise import assigned_name, clean, normalise, plain_number
 from rolecall.grading.shapes import read_shape
 from rolecall.grading.values import TooBig, Undefined
@@ -23,6 +23,7 @@ from rolecall.records import Grade, GradeStatus
 
 MAX_ANSWER_CHARS = 10_000
 MAX_NESTING = 50  # the parsers take exponential time, or all of the stack, on deeper ones
+MAX_PLAIN_REFERENCE = 120  # an answer that is too large is wrong where the reference is no longer than this
 MAX_READ_CHARS = 500  # longer texts go to math-verify, which looks for mathematics in prose
 
 _POWER = re.compile(r"(?:\*\*|\^)\s*(-?[0-9]+)")  # LaTeX takes one character as the exponent: 2^10 is (2^1)0
@@ -112,7 +113,9 @@ def _grade_by_value(answer: str, reference: str) -> Grade | None:
         return None
     try:
         return right() if alike(read_shape(clean(answer)), read_shape(clean(reference))) else wrong()
-    except (Unreadable, TooBig, Undefined, RecursionError):
+    except (TooLarge, RecursionError) as error:
+        return None if len(reference) > MAX_PLAIN_REFERENCE else wrong(f"the answer is more than is read: {error}")
+    except (Unreadable, TooBig, Undefined):
         return None
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 
-from rolecall.grading.expression import Tree, Unreadable, read_expression
+from rolecall.grading.expression import TooLarge, Tree, Unreadable, read_expression
 from rolecall.grading.normalise import NAME_HEAD, THOUSANDS, unwrap
 from rolecall.grading.wording import Unit, ordinal, plain_words, spelled_number, split_unit
 
@@ -127,8 +127,10 @@ _NUMBER_WORD = re.compile(r"[A-Za-z][A-Za-z\s-]*")
 def read_shape(text: str, level: int = 0) -> Shape:
     """The shape of a cleaned answer. Raises `Unreadable` where it is too deep or has too many parts."""
     text = unwrap(text.strip()).strip()
-    if level > MAX_LEVELS or not text:
-        raise Unreadable("nothing, or too many levels")
+    if level > MAX_LEVELS:
+        raise TooLarge("too many levels")
+    if not text:
+        raise Unreadable("nothing")
     if (simple := _simple(text)) is not None:
         return simple
     for split in (_split_and, _split_relation, _split_minus, _split_comma):
@@ -165,7 +167,7 @@ def _simple(text: str) -> Shape | None:
     if found := _MATRIX.fullmatch(text):
         rows = [row.split("&") for row in re.split(r"\\\\|\\cr(?![A-Za-z])", found[2]) if row.strip()]
         if sum(map(len, rows)) > MAX_ITEMS:
-            raise Unreadable("a large matrix")
+            raise TooLarge("a large matrix")
         return Matrix(tuple(tuple(read_shape(cell, 3) for cell in row) for row in rows))
     if found := re.fullmatch(r"\]([^\[\]]+)[,;]([^\[\]]+)\[", text):
         return Row("(", (read_shape(found[1], 3), read_shape(found[2], 3)), ")")
@@ -195,7 +197,7 @@ def _split(text: str, at: re.Pattern[str]) -> list[str]:
 def _many(pieces: list[str], level: int, once: bool = False) -> Shape:
     pieces = [piece for piece in pieces if piece]
     if not pieces or len(pieces) > MAX_ITEMS:
-        raise Unreadable(f"{len(pieces)} parts")
+        raise TooLarge(f"{len(pieces)} parts")
     items: list[Shape] = []
     for piece in pieces:
         item = read_shape(piece, level + 1)
@@ -255,7 +257,7 @@ def _split_comma(text: str, level: int) -> Shape | None:
     unions = _split(text, _CUP)
     if len(unions) > 1 and all(unions):
         if len(unions) > MAX_ITEMS:
-            raise Unreadable("a union of many")
+            raise TooLarge("a union of many")
         return Union(tuple(read_shape(part, level + 1) for part in unions))
     parts = _split_outer_commas(text)
     return _many(parts, level) if sum(map(bool, parts)) > 1 else None
@@ -274,7 +276,7 @@ def _bracketed(text: str, level: int) -> Shape | None:
         if opener in ("\\{", "{"):
             return _many(pieces, level, once=True) if any(pieces) else Words("\\emptyset")
         if len(pieces) == 1:
-            return read_shape(inside, level + 1) if (opener, closer) == ("(", ")") else None
+            return read_shape(inside, level) if (opener, closer) == ("(", ")") else None
         if len(pieces) > MAX_ITEMS or not all(pieces):
             raise Unreadable("a tuple with an empty part, or with many")
         items = tuple(read_shape(piece, level + 1) for piece in pieces)
