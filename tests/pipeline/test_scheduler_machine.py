@@ -258,5 +258,5 @@ _NOBODY = {"chain": -1, "stage": 0, "number": 0, "policy": "a", "role": "a"}
 
 TestEvents = Events.TestCase
 TestEvents.settings = settings(
-    max_examples=150, stateful_step_count=50, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=100, stateful_step_count=50, deadline=None, suppress_health_check=list(HealthCheck)
 )
