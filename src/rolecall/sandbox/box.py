@@ -47,6 +47,7 @@ class Box:
         self._control: socket.socket | None = None
         self._lock = threading.Lock()
         self._home: tempfile.TemporaryDirectory[str] | None = None
+        self.inner_pid: int | None = None  # of the first process inside
         self._job = 0
         self.starts = 0
 
@@ -73,11 +74,12 @@ class Box:
             self._home = tempfile.TemporaryDirectory(prefix="rolecall-box-", ignore_cleanup_errors=True)
             home = Path(self._home.name)
             kept = make_home(home)
+        told, tell = os.pipe()
         with theirs:
             try:
                 self._process = subprocess.Popen(
-                    zygote_command(self.protection, theirs.fileno(), self.label, home),
-                    pass_fds=(theirs.fileno(),),
+                    zygote_command(self.protection, theirs.fileno(), tell, self.label, home),
+                    pass_fds=(theirs.fileno(), tell),
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,
                     stderr=subprocess.PIPE,
@@ -86,11 +88,18 @@ class Box:
                 )
             except OSError as error:
                 ours.close()
+                os.close(told)
                 raise BoxLost(f"the sandbox does not start: {error}") from error
+            finally:
+                os.close(tell)
         self._control = ours
         self.starts += 1
-        if not self._answer(START_S).get("ready"):
-            raise BoxLost("the sandbox does not start: it answered something else than that it is ready")
+        try:
+            if not self._answer(START_S).get("ready"):
+                raise self._lost("it answered something else than that it is ready")
+            self.inner_pid = self._process.pid if home else int(json.loads(os.read(told, 4096))["child-pid"])
+        finally:
+            os.close(told)
 
     def submit(self, job: Job, channel: socket.socket | int | None = None) -> Pending:
         """Start a program; `channel` is what it gets as descriptor 4. Ask the result with `Pending.result`."""
@@ -160,6 +169,10 @@ class Box:
 
     def _kill(self) -> None:
         assert self._process is not None
+        if self.inner_pid is not None and self._process.poll() is None:  # then its number is still its own
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(self.inner_pid, signal.SIGKILL)  # the first process inside: all others end with it
+        self.inner_pid = None
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.kill()

@@ -162,15 +162,15 @@ def environment(folder: str) -> dict[str, str]:
     }
 
 
-def zygote_command(made: Protection, control: int, label: str = "", home: Path | None = None) -> list[str]:
-    """The command that starts the first process of a sandbox, which listens on descriptor `control`. All processes
-    inside show `label` in their command lines, since none of them can begin another program. Without protection it
-    lives in the folder `home` (`make_home`)."""
+def zygote_command(made: Protection, control: int, info: int, label: str, home: Path | None) -> list[str]:
+    """The command that starts the first process of a sandbox, which listens on descriptor `control`; bubblewrap writes
+    its number to `info`. All processes inside show `label` in their command lines, since none of them can begin another
+    program. Without protection it lives in the folder `home` (`make_home`)."""
     uid = FIRST_UID + secrets.randbelow(1 << 24) if made.privileged else -1
     start = ["-S", "-s", "-P", "-m", "rolecall.sandbox.inside.zygote", str(control), str(uid)]
     if home is not None:
         return [sys.executable, *start, str(home / "box"), label]
-    return [*bwrap_command(made), f"{PREFIX}/bin/{PYTHON}", *start, FOLDER, label]
+    return [*bwrap_command(made), "--info-fd", str(info), f"{PREFIX}/bin/{PYTHON}", *start, FOLDER, label]
 
 
 def make_home(home: Path) -> dict[str, str]:

@@ -37,7 +37,6 @@ def main() -> None:
         os.setgroups([])
         os.setresgid(uid, uid, uid)
         os.setresuid(uid, uid, uid)
-    seccomp.prctl(seccomp.PR_SET_PDEATHSIG, signal.SIGKILL)  # the host's kill reaches bwrap; a new user loses it
     seccomp.prctl(seccomp.PR_SET_DUMPABLE, 0)
     seccomp.prctl(seccomp.PR_SET_NO_NEW_PRIVS, 1)
     os.chdir(folder)
