@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import re
+import tomllib
+from pathlib import Path
+
 import pytest
 
 from endpoint_server import error, serve
+from rolecall.assemble import make_plan
+from rolecall.config import make_config
+from rolecall.engines.specs import RequestSettings
 from rolecall.errors import EngineError
 from rolecall.progress import PlainLines
 from rolecall.run_folder import RunFolder
@@ -64,3 +71,16 @@ def test_episodes_whose_endpoint_fails_are_counted_and_its_words_are_told(with_j
 def test_a_run_whose_endpoint_is_not_there_does_not_start(with_judge, tmp_path):
     with pytest.raises(EngineError, match="cannot be reached"):
         train(with_judge("http://127.0.0.1:9/v1"), tmp_path / "r", PlainLines(2, ()))
+
+
+def test_the_recipe_of_the_page_on_endpoints_resolves():
+    page = (Path(__file__).resolve().parents[2] / "docs" / "endpoints.md").read_text()
+    recipe = tomllib.loads(re.findall(r"```toml\n(.*?)```", page, flags=re.DOTALL)[0])
+    rest = {
+        "workflow": {"name": "solve_verify_correct"},
+        "tasks": {"name": "jsonl", "path": "f"},
+        "algorithm": {"name": "agent_grpo"},
+    }
+    plan = make_plan(make_config(recipe | rest))
+    assert plan.table.train_roles == ("solver", "corrector")
+    assert plan.table.specs["judge"].endpoint.requests == RequestSettings()  # the page shows the defaults
