@@ -10,13 +10,14 @@ import math
 import re
 import socket
 import struct
+import threading
 import time
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
 from rolecall.code_problems import CallTest, CodeProblem, CodeTest, ScriptTest, StdioTest
-from rolecall.errors import GraderError
+from rolecall.errors import GraderError, SandboxError
 from rolecall.sandbox.box import Box, Pending, longest_s
 from rolecall.sandbox.inside import values
 from rolecall.sandbox.limits import Job, Limits, Ran
@@ -51,12 +52,34 @@ class Bench:
     def __init__(self, made: Protection, label: str = "") -> None:
         self.program = Box(made, label)
         self.judge = Box(made, label)
+        self._lock = threading.Lock()
         self._running: list[Pending] = []
+        self._owner: object = None
         self._stopped = False
 
-    def try_test(self, source: str, test: CodeTest, problem: CodeProblem) -> Verdict:
-        """Run one test. `BoxLost` when a sandbox fails, `BrokenTest` when the test does."""
-        self._stopped = False
+    def try_test(self, source: str, test: CodeTest, problem: CodeProblem, owner: object = None) -> Verdict:
+        """Run one test, for `owner`. `SandboxError` when a sandbox fails or `stop` was called, `BrokenTest` when the
+        test fails to run."""
+        with self._lock:
+            self._owner, self._stopped, self._running = owner, False, []
+        verdict = self._verdict(source, test, problem)
+        with self._lock:
+            self._owner, self._running = None, []
+            if self._stopped:
+                raise SandboxError("the test was stopped")
+        return verdict
+
+    def stop(self, owner: object = None) -> None:
+        """From any thread: end what runs now for `owner`; when it has ended already, nothing is stopped."""
+        with self._lock:
+            if self._owner is not owner:
+                return
+            self._stopped = True
+            running = list(self._running)
+        for pending in running:
+            pending.box.abort(pending.number)
+
+    def _verdict(self, source: str, test: CodeTest, problem: CodeProblem) -> Verdict:
         limits = Limits(**dict(problem.limits))  # type: ignore[arg-type]
         if isinstance(test, StdioTest):
             ran = self._run(Job(source=source, stdin=test.stdin, limits=limits))
@@ -68,22 +91,18 @@ class Bench:
             return Verdict(passed=False, detail=ran.reason) if not ran.ok else _same_value(ran, test, problem)
         return self._script(source, test, limits)
 
-    def stop(self) -> None:
-        """From any thread: end what runs now; the verdict of `try_test` is then of no use."""
-        self._stopped = True
-        for pending in list(self._running):
-            pending.box.abort(pending.number)
-
     def close(self) -> None:
         self.program.close()
         self.judge.close()
 
     def _run(self, job: Job) -> Ran:
-        return self.program.run(job, self._started)
+        return self.program.run(job, lambda pending: self._started([pending]))
 
-    def _started(self, pending: Pending) -> None:
-        self._running = [pending]
-        if self._stopped:
+    def _started(self, running: list[Pending]) -> None:
+        with self._lock:
+            self._running = list(running)
+            stopped = self._stopped
+        for pending in running if stopped else ():
             pending.box.abort(pending.number)
 
     def _script(self, source: str, test: ScriptTest, limits: Limits) -> Verdict:
@@ -97,11 +116,9 @@ class Bench:
             )
             running.append(self.program.submit(serve, pairs[0][1]))
             running.append(self.judge.submit(judge, pairs[1][1]))
-            self._running = running
+            self._started(running)
             for _, theirs in pairs:
                 theirs.close()
-            if self._stopped:
-                self.stop()
             said = _converse(ours[0], ours[1], time.monotonic() + longest_s(limits))
             for end in ours:
                 end.close()

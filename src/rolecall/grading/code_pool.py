@@ -133,8 +133,9 @@ class CodePool:
             self._fresh.clear()
             self._going.clear()
             self._ready.notify_all()
-        for bench in self._benches:
-            bench.stop()
+        for program in left:
+            for bench in list(program.running.values()):
+                bench.stop(program)
         for thread in self._threads:
             thread.join(timeout=STOP_S)
         for program in left:
@@ -153,7 +154,9 @@ class CodePool:
                 program, number = taken
                 try:
                     with boundary(SandboxError, "running a test"):
-                        verdict = bench.try_test(program.source, program.problem.tests[number], program.problem)
+                        verdict = bench.try_test(
+                            program.source, program.problem.tests[number], program.problem, program
+                        )
                 except SandboxError as error:
                     self._lost(program, number, str(error))
                 except RolecallError as error:  # the test is broken, whatever the program
@@ -199,7 +202,7 @@ class CodePool:
         grade: Grade | None = None
         with self._ready:
             self._ended(program, number)
-            if program.over:
+            if program.over or self._closed:
                 return
             if verdict.passed:
                 program.passed += 1
@@ -230,9 +233,11 @@ class CodePool:
         """The sandbox failed: once more in a new one, then a failed grade."""
         with self._ready:
             self._ended(program, number)
+            if program.over or self._closed:
+                return  # it was stopped because its verdict is no longer asked for
             self.counts["lost"] += 1
             program.lost[number] += 1
-            again = program.lost[number] < TRIES and not self._closed and not program.over
+            again = program.lost[number] < TRIES
             if again:
                 program.waiting.appendleft(number)
                 self._requeue(program)
@@ -264,5 +269,5 @@ class CodePool:
             program.waiting.clear()
             running = list(program.running.values())
         for bench in running:
-            bench.stop()
+            bench.stop(program)
         program.done(grade)

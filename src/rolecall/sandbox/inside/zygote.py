@@ -74,11 +74,12 @@ def _run(control: socket.socket, header: dict[str, Any], descriptors: list[int])
     _, status, usage = os.wait4(pid, 0)
     set_up = os.read(told, 1) == child.SET_UP  # before the program ran: nothing that it does can take this back
     os.close(told)
+    code = os.waitstatus_to_exitcode(status)
     return {
         "set_up": set_up,
         "job": header["job"],
-        "code": os.waitstatus_to_exitcode(status),
-        "killed": killed,
+        "code": code,
+        "killed": killed if code == -signal.SIGKILL else "",  # it may have ended just before
         "cpu_s": usage.ru_utime + usage.ru_stime,
         "wall_s": time.monotonic() - started,
         "peak_kib": usage.ru_maxrss,
