@@ -11,7 +11,7 @@ from typing import Any
 from rolecall.algorithms.base import Algorithm
 from rolecall.algorithms.loss import Loss
 from rolecall.algorithms.make import make_algorithm
-from rolecall.config import PolicyConfig, RolloutConfig, RunConfig
+from rolecall.config import Component, PolicyConfig, RolloutConfig, RunConfig
 from rolecall.engines.read_model import named_end_ids, read_tokenizer
 from rolecall.engines.specs import EndpointSpec, PolicySpec, resolve_model
 from rolecall.errors import ConfigError, GraderError, TaskError, boundary, nearest
@@ -239,6 +239,13 @@ def task_source(config: RunConfig) -> TaskSource:
     return source
 
 
+def _held_out(component: Component | None) -> TaskSource | None:
+    if component is None:
+        return None
+    source: TaskSource = load_named(component.name, TASK_SOURCES, "task source", component.params)
+    return source
+
+
 def make_tasks(config: RunConfig, *, first: bool = False) -> TaskSplits:
     """Read the configured source into its splits (only the `first` task of each), and see that their graders are there;
     `TaskError` otherwise."""
@@ -246,7 +253,13 @@ def make_tasks(config: RunConfig, *, first: bool = False) -> TaskSplits:
     sizes = {name: getattr(config.tasks.sizes, name) for name in ("train", "validation", "test")}
     if first:
         sizes = {name: 1 if name == "train" else min(size, 1) for name, size in sizes.items()}
-    splits = load_tasks(source, **sizes, rule=SplitRule(seed=config.tasks.split_seed))
+    splits = load_tasks(
+        source,
+        **sizes,
+        rule=SplitRule(seed=config.tasks.split_seed),
+        validation_source=_held_out(config.tasks.validation_from),
+        test_source=_held_out(config.tasks.test_from),
+    )
     check_graders(source.label, {task.grader for tasks in splits for task in tasks})
     return splits
 

@@ -49,10 +49,13 @@ class SplitSizes(Section):
 
 
 class TasksConfig(Component):
-    """A source of tasks and its knobs; `split_seed` 0 is the plain hash rule of `tasks/splits.py`."""
+    """A source of tasks and its knobs; `split_seed` 0 is the plain hash rule of `tasks/splits.py`. A held-out set may
+    have a source of its own; its questions are then kept out of the training set."""
 
     sizes: SplitSizes = SplitSizes()
     split_seed: int = 0
+    validation_from: Component | None = None
+    test_from: Component | None = None
 
 
 class SamplingOverrides(Section):

@@ -317,9 +317,24 @@ class _Reader:
             return self.command(token)
         if token == "sqrt":  # written without a backslash it takes a whole number: sqrt12
             return ("call", "sqrt", self.atom())
+        if token == "C" and self.peek() == "(" and (chosen := self.binomial()) is not None:
+            return chosen
         if token.isalpha():
             return self.symbol(token)
         raise Unreadable(f"{token!r} begins nothing")
+
+    def binomial(self) -> Tree | None:
+        """`C(n, k)`; None, and nothing taken, where the brackets hold one expression."""
+        start = self.at
+        self.take()
+        above = self.sum()
+        if self.peek() != ",":
+            self.at = start
+            return None
+        self.take()
+        below = self.sum()
+        self.want(")")
+        return ("call", "binom", above, below)
 
     def number(self, token: str) -> Tree:
         if len(token) > MAX_DIGITS:

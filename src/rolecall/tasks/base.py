@@ -17,6 +17,8 @@ class TaskSource(Protocol):
 
     `generated`: the tasks are drawn at random, so that a second one with the same question is a repetition and is left
     out (counted). Tasks of a data file are kept as they are: two with the same text and different ids are two tasks.
+
+    A source may say `evaluation_only = True`: its tasks never enter a training set (`splits.load_tasks` refuses).
     """
 
     @property
@@ -26,6 +28,11 @@ class TaskSource(Protocol):
     def generated(self) -> bool: ...
 
     def tasks(self) -> Iterator[Task]: ...
+
+
+def is_evaluation_only(source: TaskSource) -> bool:
+    """Whether a source's tasks are measured on and never trained on."""
+    return bool(getattr(source, "evaluation_only", False))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -43,7 +43,8 @@ class RowSource:
     `question`, `answer`, `id` name fields (a dotted name reaches into nested ones: `reward_model.ground_truth`).
     `answer_pattern`: a regular expression with one group; the last match in the field is the answer (`#### (.+)`).
     `answer=""`: the tasks have no answers, and `grader` is one that needs none. `where` keeps the rows whose fields
-    equal the given values. All other fields go to the task's metadata.
+    equal the given values. `evaluation_only`: the rows never enter a training set. All other fields go to the task's
+    metadata.
     """
 
     question: str = "question"
@@ -52,6 +53,7 @@ class RowSource:
     answer_pattern: str | None = None
     where: Mapping[str, Any] = field(default_factory=dict)
     grader: str = "math"
+    evaluation_only: bool = False
 
     def __post_init__(self) -> None:
         if self.answer_pattern is not None:

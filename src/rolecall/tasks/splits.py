@@ -14,7 +14,7 @@ from typing import Literal
 
 from rolecall.errors import TaskError
 from rolecall.records import Task
-from rolecall.tasks.base import TaskSet, TaskSource, TaskSplits
+from rolecall.tasks.base import TaskSet, TaskSource, TaskSplits, is_evaluation_only
 
 Split = Literal["train", "validation", "test"]
 
@@ -140,11 +140,16 @@ def load_tasks(
     """Read a source into disjoint splits of the given sizes; `train=0` takes all that there is.
 
     A held-out split with a source of its own is taken from there, and questions of it are kept out of the training
-    set. `TaskError` when a split gets fewer tasks than asked for.
+    set. `TaskError` when a split gets fewer tasks than asked for, or `source` is for evaluation only.
     """
     for name, size in (("train", train), ("validation", validation), ("test", test)):
         if size < 0:
             raise TaskError(f"{source.label}: sizes.{name} is {size}; wanted 0 or more")
+    if is_evaluation_only(source):
+        raise TaskError(
+            f"{source.label} is for evaluation only, and its tasks may not be trained on; name it as the source of the "
+            f"test or validation set ([tasks.test_from], [tasks.validation_from]), and another one as [tasks]"
+        )
     rule = rule or SplitRule()
     sorter = _Sorter({"train": train, "validation": validation, "test": test}, rule)
     if test_source is not None:

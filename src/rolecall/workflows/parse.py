@@ -9,7 +9,16 @@ from rolecall.code_problems import extract_program
 from rolecall.errors import ConfigError
 from rolecall.records import Verdict
 
-ANSWER_FORMATS = ("boxed", "line", "text", "code")
+ANSWER_FORMATS = ("boxed", "line", "text", "code", "choice", "boxed_or_number")
+_BOX = re.compile(r"\\(?:boxed|fbox)\s*\{")
+_BARE_BOX = re.compile(r"\\boxed\s*([0-9A-Za-z]+)")
+_NUMBER = re.compile(
+    r"(?<![0-9A-Za-z.,_/])-?(?:[0-9]{1,3}(?:,[0-9]{3})+|[0-9]+)(?:\.[0-9]+)?(?:/[0-9]+)?(?![0-9A-Za-z_/])%?"
+)
+_CHOICE_SAID = re.compile(
+    r"(?:answer|option|choice)(?:\s+is)?\s*:?\s*(?:\*\*)?\s*\(?([A-J])\)?(?![A-Za-z'])", re.IGNORECASE
+)
+_CHOICE_LINE = re.compile(r"^\s*(?:\*\*)?\(?([A-J])\)?[).:]?(?:\*\*)?\s*$", re.MULTILINE)
 _ANSWER_LINE = re.compile(r"answer\s*:\**", re.IGNORECASE)
 _STRIPPED = string.punctuation + string.whitespace
 _VERDICTS = {"correct": Verdict.CORRECT, "wrong": Verdict.WRONG, "incorrect": Verdict.WRONG}
@@ -24,6 +33,9 @@ def extract_answer(text: str | None, answer_format: str) -> str | None:
     r"""The answer in `text`, or None: the last balanced `\boxed{}`; the line after the last `Answer:`; all of it;
     or the program in it (`code`; `extract_program` says which).
 
+    "choice" is the letter of a multiple-choice answer: boxed, behind "answer is", or alone on a line, the last of them.
+    "boxed_or_number" is the last box, and only where there is none the last number of the text.
+
     >>> extract_answer(r"so \boxed{1} or rather \boxed{\frac{1}{2}}.", "boxed")
     '\\frac{1}{2}'
     """
@@ -31,6 +43,10 @@ def extract_answer(text: str | None, answer_format: str) -> str | None:
         return None
     if answer_format == "boxed":
         return last_boxed(text)
+    if answer_format == "boxed_or_number":
+        return last_boxed(text) if "\\boxed" in text else last_number(text)
+    if answer_format == "choice":
+        return last_choice(text)
     if answer_format == "code":
         return extract_program(text)
     if answer_format == "line":
@@ -42,14 +58,42 @@ def extract_answer(text: str | None, answer_format: str) -> str | None:
 
 
 def last_boxed(text: str) -> str | None:
-    r"""What stands in the last `\boxed{...}` whose braces balance; an escaped brace does not count."""
-    end = len(text)
-    while (start := text.rfind("\\boxed{", 0, end)) >= 0:
-        inside = _balanced(text, start + len("\\boxed{"))
+    r"""What stands in the last `\boxed{...}` whose braces balance, the inner one of a box in a box; an escaped brace
+    does not count. `\boxed 5` holds what follows it, where no box has braces.
+
+    >>> last_boxed(r"\boxed{1}, and \boxed{x = \boxed{2}}"), last_boxed(r"so \boxed 5.")
+    ('2', '5')
+    """
+    for start in reversed([found.end() for found in _BOX.finditer(text)]):
+        inside = _balanced(text, start)
         if inside is not None:
             return inside.strip() or None
-        end = start
-    return None
+    bare = _BARE_BOX.findall(text)
+    return str(bare[-1]) if bare and _BOX.search(text) is None else None
+
+
+def last_number(text: str) -> str | None:
+    """The last number in a text, as it is written: for workflows that ask for it, since it may be any number.
+
+    >>> last_number("She pays 3 times $1,250.50, all in all 3,751.50 dollars in step2.")
+    '3,751.50'
+    """
+    numbers = [found.group() for found in _NUMBER.finditer(text)]
+    return numbers[-1] if numbers else None
+
+
+def last_choice(text: str) -> str | None:
+    """The letter of a multiple-choice answer.
+
+    >>> last_choice("A is too small. The answer is (C)."), last_choice("A quick guess")
+    ('C', None)
+    """
+    boxed = last_boxed(text)
+    if boxed is not None:
+        letter = re.fullmatch(r"\\?[a-z]*\{?\(?([A-J])\)?\}?", boxed)
+        return letter[1] if letter else None
+    places = [*_CHOICE_SAID.finditer(text), *_CHOICE_LINE.finditer(text)]
+    return max(places, key=lambda found: found.start())[1].upper() if places else None
 
 
 def _balanced(text: str, start: int) -> str | None:
