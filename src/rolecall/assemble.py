@@ -26,6 +26,7 @@ from rolecall.rollout.render import ChatRenderer, EndpointRenderer, Renderer
 from rolecall.rollout.transcript import RoleSettings
 from rolecall.tasks import TASK_SOURCES
 from rolecall.tasks.base import TaskSource, TaskSplits
+from rolecall.tasks.difficulty import Chosen, read_ids
 from rolecall.tasks.splits import SplitRule, load_tasks
 from rolecall.workflows import load_workflow
 from rolecall.workflows.base import Workflow
@@ -236,7 +237,7 @@ def check_schedule(plan: Plan) -> None:
 def task_source(config: RunConfig) -> TaskSource:
     """The configured source, its name and knobs checked and nothing read."""
     source: TaskSource = load_named(config.tasks.name, TASK_SOURCES, "task source", config.tasks.params)
-    return source
+    return source if config.tasks.only is None else Chosen(source=source, ids=read_ids(config.tasks.only))
 
 
 def _held_out(component: Component | None) -> TaskSource | None:

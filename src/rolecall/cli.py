@@ -14,7 +14,14 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from rolecall import commands_debug, commands_evaluate, commands_report, commands_simulate, commands_view
+from rolecall import (
+    commands_debug,
+    commands_evaluate,
+    commands_report,
+    commands_simulate,
+    commands_tasks,
+    commands_view,
+)
 from rolecall.commands_evaluate import interval_words
 from rolecall.errors import BlockedLoop, RolecallError, UsageError
 from rolecall.rollout.watchdog import EXIT_BLOCKED
@@ -173,6 +180,7 @@ commands_debug.register(app)
 commands_evaluate.register(app)
 commands_report.register(app)
 commands_simulate.register(app)
+commands_tasks.register(app)
 commands_view.register(app)
 
 

@@ -50,12 +50,14 @@ class SplitSizes(Section):
 
 class TasksConfig(Component):
     """A source of tasks and its knobs; `split_seed` 0 is the plain hash rule of `tasks/splits.py`. A held-out set may
-    have a source of its own; its questions are then kept out of the training set."""
+    have a source of its own; its questions are then kept out of the training set. `only`: a JSON file with the ids of
+    the tasks to read from the source, as `rolecall difficulty` and `rolecall decontaminate` write it."""
 
     sizes: SplitSizes = SplitSizes()
     split_seed: int = 0
     validation_from: Component | None = None
     test_from: Component | None = None
+    only: str | None = None
 
 
 class SamplingOverrides(Section):

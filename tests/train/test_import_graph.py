@@ -46,6 +46,7 @@ LAYERS: dict[str, int] = {
     "dry_run": 14,
     "simulation": 13,
     "inflight": 13,
+    "notes": 13,
     "run_episodes": 13,
     "run_state": 13,
     "trackers": 13,
@@ -60,6 +61,7 @@ LAYERS: dict[str, int] = {
     "commands_evaluate": 19,
     "commands_report": 19,
     "commands_simulate": 19,
+    "commands_tasks": 19,
     "commands_view": 19,
     "cli": 20,
 }

@@ -25,9 +25,9 @@ class Tries(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Filtered:
-    """Tasks kept, and counts of why the others went; `untried` ones have fewer than `k` graded tries."""
+    """Ids of the tasks kept, and counts of why the others went; `untried` ones have fewer than `k` graded tries."""
 
-    kept: tuple[Task, ...]
+    kept: tuple[str, ...]
     never: int
     always: int
     untried: int
@@ -37,7 +37,7 @@ class Filtered:
 
 
 def filter_by_difficulty(
-    tasks: Iterable[Task], tries: Mapping[str, Tries], *, k: int, low: float = 0.0, high: float = 1.0
+    ids: Iterable[str], tries: Mapping[str, Tries], *, k: int, low: float = 0.0, high: float = 1.0
 ) -> Filtered:
     """Keep the tasks whose share of right tries lies strictly between `low` and `high`: 0 < pass@k < 1 by default.
 
@@ -47,10 +47,10 @@ def filter_by_difficulty(
         raise TaskError(f"difficulty filter k is {k}; wanted at least 2 tries, since one is always all or nothing")
     if not 0 <= low < high <= 1:
         raise TaskError(f"difficulty filter bounds are {low} and {high}; wanted 0 <= low < high <= 1")
-    kept: list[Task] = []
+    kept: list[str] = []
     counts = {"never": 0, "always": 0, "untried": 0}
-    for task in tasks:
-        tried = tries.get(task.id, Tries(0, 0))
+    for task in ids:
+        tried = tries.get(task, Tries(0, 0))
         if tried.num < k:
             counts["untried"] += 1
         elif tried.right / tried.num <= low:
@@ -63,30 +63,32 @@ def filter_by_difficulty(
 
 
 def tries_of_run(run: str | Path, *, steps: tuple[int, int] | None = None) -> dict[str, Tries]:
-    """Tries by task id from the episodes of a run folder (`steps`: first and last one, both included).
+    """Tries by task id from the episodes of a run folder (`steps`: first and last one, both included), or from one
+    file of episodes: `evaluations/NAME.parquet`, which `rolecall evaluate RUN --save NAME` writes.
 
     An episode that failed is a try that was not solved; one whose grader failed is no try.
     """
     import pyarrow.parquet as parquet
 
-    files = sorted(Path(run).glob("episodes/*.parquet"))
+    path = Path(run)
+    files = [path] if path.is_file() else sorted(path.glob("episodes/*.parquet"))
     if not files:
         raise TaskError(f"{str(run)!r} has no episodes/*.parquet; give the folder of a run that trained or evaluated")
     found: dict[str, Tries] = {}
     for file in files:
         with boundary(TaskError, f"reading {file}"):
-            rows = parquet.read_table(file, columns=["step", "task_id", "team_score"]).to_pylist()
+            rows = parquet.read_table(file, columns=["step", "task", "team_score"]).to_pylist()
         for row in rows:
             if row["team_score"] is None or (steps and not steps[0] <= row["step"] <= steps[1]):
                 continue
-            tried = found.get(row["task_id"], Tries(0, 0))
-            found[row["task_id"]] = Tries(tried.right + (row["team_score"] == 1.0), tried.num + 1)
+            tried = found.get(row["task"], Tries(0, 0))
+            found[row["task"]] = Tries(tried.right + (row["team_score"] == 1.0), tried.num + 1)
     return found
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Chosen:
-    """The tasks of `source` whose ids are in the file `ids`, one JSON list or an id a line: what a filter wrote."""
+    """The tasks of `source` that a filter kept: those whose ids are in `ids` (`read_ids`)."""
 
     source: TaskSource
     ids: frozenset[str]
