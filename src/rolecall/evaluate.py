@@ -9,6 +9,7 @@ from typing import Any
 
 from rolecall.dynamics.behaviour import outcome_counts, role_estimates
 from rolecall.grading.episodes import team_answer
+from rolecall.grading.votes import vote
 from rolecall.intervals import Estimate, majority_at_k, paired_difference, pass_at_k, proportion
 from rolecall.records import ClaimKind, GradedEpisode, GradeStatus, Turn
 
@@ -100,4 +101,5 @@ def _first_right(graded: GradedEpisode) -> float:
 
 
 def _majority(group: Sequence[GradedEpisode], k: int) -> float:
-    return majority_at_k([team_answer(g.episode) for g in group], [g.team.right for g in group], k)
+    votes = [vote(team_answer(g.episode), g.episode.task, right=g.team.right) for g in group]
+    return majority_at_k(votes, [g.team.right for g in group], k)

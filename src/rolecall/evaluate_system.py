@@ -14,6 +14,7 @@ from typing import Any
 from rolecall.dynamics.behaviour import RateByTask, outcome_counts, role_estimates
 from rolecall.evaluate import first_answer
 from rolecall.grading.episodes import team_answer
+from rolecall.grading.votes import vote
 from rolecall.intervals import Estimate, majority_at_k, paired_difference, pass_at_k, proportion
 from rolecall.records import ClaimKind, Grade, GradedEpisode, GradeStatus, Turn, Verdict
 
@@ -194,13 +195,13 @@ def _side(
     k: int,
 ) -> Side:
     votes = [
-        majority_at_k([answer(g) for g in group], [bool(right) for right in row], k)
+        majority_at_k([vote(answer(g), g.episode.task, right=bool(r)) for g, r in zip(group, row, strict=True)], row, k)
         for group, row in zip(groups, rights, strict=True)
     ]
     return Side(
         avg=proportion(rights),
         pass_at_k=proportion([[pass_at_k(int(sum(row)), len(row), k)] for row in rights]),
-        majority_at_k=proportion([[vote] for vote in votes]),
+        majority_at_k=proportion([[chance] for chance in votes]),
     )
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 Z95 = 1.959963984540054
@@ -97,8 +97,9 @@ def pass_at_k(num_right: int, n: int, k: int) -> float:
     return 1.0 - math.comb(n - num_right, k) / math.comb(n, k)
 
 
-def majority_at_k(answers: Sequence[str | None], right: Sequence[bool], k: int) -> float:
-    """The chance that the most frequent of the first k answers is right; ties share evenly, no answer never wins."""
+def majority_at_k(answers: Sequence[Hashable | None], right: Sequence[float], k: int) -> float:
+    """The chance that the most frequent of the first k answers is right; ties share evenly, no answer never wins.
+    Answers are one where they are equal: give what stands for all that the grader takes for one (`grading.votes`)."""
     if not 1 <= k <= len(answers) or len(answers) != len(right):
         raise ValueError(f"majority@k needs 1 <= k <= {len(answers)} and one grade per answer; got k={k}")
     votes = Counter(a for a in answers[:k] if a is not None)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from rolecall.algorithms.base import CreditResult
-from rolecall.algorithms.diagnose import diagnose
+from rolecall.algorithms.diagnose import Reason, reasons
 from rolecall.assemble import Plan, losses, make_renderers, make_tasks
 from rolecall.dynamics.behaviour import behaviour_metrics
 from rolecall.dynamics.monitor import DynamicsMonitor
@@ -24,6 +24,7 @@ from rolecall.learner.checkpoint import seed_random
 from rolecall.learner.learner import Learner
 from rolecall.learner.progress import UpdateReport
 from rolecall.learner.samples import build_samples, by_policy
+from rolecall.notes import step_notes
 from rolecall.policies.build import build_policies
 from rolecall.policies.parity import Parity, probe_sequences
 from rolecall.policies.publish import Publisher
@@ -84,6 +85,7 @@ class Run:
         self._collected: list[GradedEpisode] = []
         self._min_version: Mapping[str, int] = {}
         self._credit: CreditResult | None = None
+        self._reasons: list[Reason] = []  # why the step teaches nothing
 
     def close(self) -> None:
         """End every process of the run."""
@@ -140,13 +142,10 @@ class Run:
         self.state = dict(result.state)
         self.metrics |= result.metrics
         self._credit = result
-        self._tell_failures()
-        reasons = diagnose(result, graded, policies=tuple(self.learners))
-        for words in reasons:
-            self.progress.note(f"step {self.step}: {words}")
+        self._reasons = reasons(result, graded, policies=tuple(self.learners))
         roles = self.plan.table.train_roles
         trained = [unit for unit in result.units if unit.policy in self.learners and unit.role in roles]
-        self.totals.note_advantages(all(unit.advantage == 0 for unit in trained), reasons)
+        self.totals.note_advantages(all(unit.advantage == 0 for unit in trained), [one.text for one in self._reasons])
         return result
 
     def learn(self, graded: Sequence[GradedEpisode], result: CreditResult) -> dict[str, UpdateReport]:
@@ -223,8 +222,9 @@ class Run:
         """Write the step's episodes and metrics, and show them."""
         self.folder.write_episodes(self.step, episode_rows(self.step, self._collected, self._credit, self.transcripts))
         self.metrics |= {f"time/{name}_s": seconds for name, seconds in self.times.items()}
-        for alarm in self.monitor.alarms(self.step, self.metrics):
-            self.progress.note(f"step {self.step}: {alarm.text}")
+        alarms = self.monitor.alarms(self.step, self.metrics)
+        for words in step_notes(self._collected, self._reasons, alarms, self.plan.table.roles):
+            self.progress.note(f"step {self.step}: {words}")
         self.folder.write_alarms(alarm.to_dict() for alarm in self.monitor.board.log)
         self.metrics |= self.monitor.alarm_metrics()
         self.folder.write_metrics(self.step, self.metrics)
@@ -315,16 +315,6 @@ class Run:
         return self.totals.wall_s
 
     # -- helpers ------------------------------------------------------------------------------------------------------
-
-    def _tell_failures(self) -> None:
-        """Say once a step how many episodes failed and why the first did: counts alone name no cause."""
-        failed = [g.episode for g in self._collected if g.episode.failure is not None]
-        if failed and failed[0].failure is not None:
-            first = failed[0].failure
-            self.progress.note(
-                f"step {self.step}: {len(failed)} of {len(self._collected)} episodes failed; the first, at "
-                f"{first.where}: {first.detail:.300}"
-            )
 
     def _flat_words(self) -> str:
         roles = ", ".join(self.plan.table.train_roles)

@@ -9,7 +9,8 @@ from peft import LoraConfig, PeftModel, get_peft_model
 
 from rolecall.engines.local import LocalEngine
 from rolecall.engines.specs import LocalSettings, LoraSpec, PolicySpec
-from rolecall.errors import ConfigError, EngineError
+from rolecall.errors import ConfigError, EngineError, RolecallError
+from tiny_models import make_tiny_model
 
 INLINE = LocalSettings(mode="inline")
 TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
@@ -186,3 +187,13 @@ def test_a_saved_adapter_of_another_rank_than_its_table_is_an_error(folder, adap
     spec = PolicySpec(name="p", kind="adapter", model=folder, lora=LoraSpec(rank=16), adapter=str(tmp_path))
     with pytest.raises(ConfigError, match="rank 16"):
         LocalEngine([spec], INLINE)
+
+
+@pytest.mark.parametrize(("made", "words"), [({"hidden": 64}, r"has shape"), ({"layers": 1}, "names no linear layer")])
+def test_an_adapter_of_another_base_is_an_error_that_names_the_base_here(folder, adapters, tmp_path, made, words):
+    adapters["solver"].save_pretrained(tmp_path / "adapter")
+    other = make_tiny_model(tmp_path / "other", **made)
+    spec = PolicySpec(name="p", kind="adapter", model=other, adapter=str(tmp_path / "adapter"))
+    with pytest.raises(RolecallError, match=words) as error:
+        LocalEngine([spec], INLINE)
+    assert f"base model {other!r}" in str(error.value)

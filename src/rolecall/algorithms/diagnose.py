@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
 
 from rolecall.algorithms.base import CreditResult
 from rolecall.credit.metrics import mass
@@ -22,31 +23,53 @@ NEXT_MOVES = {
 }
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Reason:
+    """A sentence on why a step teaches nothing: about a `policy` (None: all), and where it is the `mark` of the rewards
+    of one `role` that says so, about these."""
+
+    text: str
+    policy: str | None = None
+    role: str | None = None
+    mark: str | None = None
+
+
 def diagnose(
     result: CreditResult, graded: Sequence[GradedEpisode], policies: Collection[str] | None = None
 ) -> list[str]:
-    """Sentences that say why the policy gradient of a policy is 0 in this step; empty when no policy has that trouble.
+    """The texts of `reasons`."""
+    return [reason.text for reason in reasons(result, graded, policies)]
+
+
+def reasons(
+    result: CreditResult, graded: Sequence[GradedEpisode], policies: Collection[str] | None = None
+) -> list[Reason]:
+    """Why the policy gradient of a policy is 0 in this step; empty when no policy has that trouble.
 
     Each policy that was called is looked at by itself, and the sentences begin with its name; `policies` keeps those
     that are trained (None: all).
     """
     if not graded:
-        return ["the step has no episodes: nothing was sampled, or the failure policy dropped every episode"]
+        return [
+            Reason(text="the step has no episodes: nothing was sampled, or the failure policy dropped every episode")
+        ]
     if not any(one.episode.turns for one in graded):
-        return [f"no episode of the step has a turn: {_classes(graded)}"]
+        return [Reason(text=f"no episode of the step has a turn: {_classes(graded)}")]
     turns: dict[str, dict[str, Rewarded]] = {}
     for one in result.scored:
         for turn in one.episode.turns:
             turns.setdefault(turn.policy, {})[turn.id] = (one, turn, one.rewards[turn.id])
-    lines: list[str] = []
+    found: list[Reason] = []
     for policy, own in sorted(turns.items()):
         if policies is not None and policy not in policies:
             continue
         units = [unit for unit in result.units if unit.policy == policy]
         if sum(map(mass, units)) == 0:
-            reasons = [*_credit_reasons(units), *_reward_reasons(list(own.values()))]
-            lines += [f"policy {policy!r}, no advantage differs from 0: {reason}" for reason in reasons]
-    return lines
+            about = [Reason(text=text) for text in _credit_reasons(units)]
+            about += _reward_reasons(list(own.values()))
+            head = f"policy {policy!r}, no advantage differs from 0: "
+            found += [replace(one, text=head + one.text, policy=policy) for one in about]
+    return found
 
 
 def _credit_reasons(units: Sequence[CreditUnit]) -> Iterable[str]:
@@ -77,7 +100,7 @@ def _spread_move(values: Counter[float]) -> str:
     )
 
 
-def _reward_reasons(rewarded: Sequence[Rewarded]) -> Iterable[str]:
+def _reward_reasons(rewarded: Sequence[Rewarded]) -> Iterable[Reason]:
     """What the marks of the rewards say, by role; silent where a mark is rare."""
     roles: dict[str, list[Reward]] = {}
     for _, turn, reward in rewarded:
@@ -86,13 +109,14 @@ def _reward_reasons(rewarded: Sequence[Rewarded]) -> Iterable[str]:
         for mark, move in NEXT_MOVES.items():
             hit = sum(mark in reward.parts for reward in rewards)
             if 2 * hit >= len(rewards):
-                yield f"{hit} of {len(rewards)} turns of {role!r} are {mark}: {move}"
+                text = f"{hit} of {len(rewards)} turns of {role!r} are {mark}: {move}"
+                yield Reason(text=text, role=role, mark=mark)
     silent = _silent_parse_failures(rewarded)
     if silent:
-        yield silent
+        yield Reason(text=silent)
     broken = sum(one.episode.outcome_class.failed for one, _, _ in rewarded)
     if broken and 2 * broken < len(rewarded):
-        yield f"{broken} of {len(rewarded)} turns belong to failed episodes"
+        yield Reason(text=f"{broken} of {len(rewarded)} turns belong to failed episodes", mark="failed")
 
 
 def _silent_parse_failures(rewarded: Sequence[Rewarded]) -> str:

@@ -131,7 +131,7 @@ def split_by_role(units: Iterable[CreditUnit], turns: Mapping[str, Turn]) -> tup
     return tuple(split)
 
 
-def task_hash(task: Task) -> str:
+def problem_hash(task: Task) -> str:
     """Names the problem itself: a digest of id, question and answer."""
     return hashlib.sha256(json.dumps([task.id, task.question, task.answer]).encode()).hexdigest()[:16]
 
@@ -284,7 +284,7 @@ def _check_tasks(scored: Sequence[Scored]) -> None:
     for one in scored:
         task = one.episode.task
         other = first.setdefault(task.id, one.episode)
-        if task_hash(other.task) != task_hash(task):
+        if problem_hash(other.task) != problem_hash(task):
             raise RolecallError(
                 f"the peers of task {task.id!r} mix two problems: {other.task.question[:80]!r} (answer "
                 f"{other.task.answer!r}, episode {other.id}) and {task.question[:80]!r} (answer {task.answer!r}, "

@@ -40,7 +40,7 @@ def _answer_rates(rates: dict[str, RateByTask], turn: Turn, graded: GradedEpisod
     if grade is None or grade.status is GradeStatus.FAILED:
         return
     rates["accuracy"].add(task_id, grade.right)
-    source = judged_answer(turn, graded)
+    source = answer_behind(turn, graded)
     if source is None:
         return
     before = graded.answers.get(source.id)
@@ -89,7 +89,7 @@ def _side_by_side(graded: GradedEpisode) -> list[tuple[str, list[Turn]]]:
     return [(role, turns) for (role, _), turns in groups.items() if len({turn.key.copy for turn in turns}) > 1]
 
 
-def judged_answer(turn: Turn, graded: GradedEpisode) -> Turn | None:
+def answer_behind(turn: Turn, graded: GradedEpisode) -> Turn | None:
     """The turn with an answer that `turn` goes back to along `about`: a corrector's original solution."""
     by_id = {t.id: t for t in graded.episode.path}
     seen: set[str] = set()

@@ -75,7 +75,7 @@ def load_base(model_name: str, dtype: str, adapters: Sequence[tuple[str, LoraSpe
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     model.to(device).eval().requires_grad_(False)
     tied = tied_names(model)
-    bank = AdapterBank(model, adapters)
+    bank = AdapterBank(model, adapters, model_name)
     runner: Runner = FastRunner(model) if fast and is_fast(model) else GenericRunner(model)
     limit = getattr(model.config.get_text_config(), "max_position_embeddings", None)
     return Base(
@@ -116,7 +116,8 @@ class Host:
             self.bases[key] = load_base(key[0], key[1], of_base, fast=fast)
         for policy, tensors in saved.items():
             shapes = self.bases[self.routes[policy]].bank.shapes(policy)
-            check_tensors(f"saved adapter of policy {policy!r}", shapes, tensors)
+            where = f"the saved adapter of policy {policy!r} on the base model {self.specs[policy].model!r}"
+            check_tensors(where, shapes, tensors)
             self.bases[self.routes[policy]].bank.load(policy, tensors)
 
     def base(self, policy: str) -> Base:

@@ -68,8 +68,9 @@ class LoraLinear(nn.Linear):
         return y if self.gate.rows_BR is None else y + self.adapted(x)
 
 
-def target_names(model: Any, spec: LoraSpec) -> tuple[str, ...]:
-    """Paths of the linear layers that `spec` adapts, in the model's order; `ConfigError` when one names nothing."""
+def target_names(model: Any, spec: LoraSpec, base: str) -> tuple[str, ...]:
+    """Paths of the linear layers that `spec` adapts, in the model's order; `ConfigError`, with the name of the `base`
+    model, when one names nothing."""
     head = model.get_output_embeddings()
     linear = [name for name, module in model.named_modules() if isinstance(module, nn.Linear) and module is not head]
     if spec.target_modules == (ALL_LINEAR,):
@@ -79,21 +80,23 @@ def target_names(model: Any, spec: LoraSpec) -> tuple[str, ...]:
         hits = {name for name in linear if name == target or name.endswith(f".{target}")}
         if not hits:
             last = sorted({name.rsplit(".", 1)[-1] for name in linear})
-            raise ConfigError(f"lora target {target!r} names no linear layer of the model; it has {', '.join(last)}")
+            raise ConfigError(
+                f"lora target {target!r} names no linear layer of the base model {base!r}; it has {', '.join(last)}"
+            )
         found |= hits
     return tuple(name for name in linear if name in found)
 
 
 class AdapterBank:
-    """The adapters of one base model, and the patched layers that hold them."""
+    """The adapters of one base model, and the patched layers that hold them. `base` is the model's name, for errors."""
 
-    def __init__(self, model: Any, adapters: Sequence[tuple[str, LoraSpec]]) -> None:
+    def __init__(self, model: Any, adapters: Sequence[tuple[str, LoraSpec]], base: str) -> None:
         self.gate = LoraGate()
         self.slots: dict[str, AdapterSlot] = {}
         self.targets: dict[str, tuple[str, ...]] = {}
         self.layers: dict[str, LoraLinear] = {}
         for policy, spec in adapters:
-            self.targets[policy] = target_names(model, spec)
+            self.targets[policy] = target_names(model, spec, base)
             self.slots[policy] = AdapterSlot(policy=policy, spec=spec, start=self.width)
         for name in dict.fromkeys(name for names in self.targets.values() for name in names):
             parent, _, last = name.rpartition(".")

@@ -24,7 +24,7 @@ from rolecall.learner.objective import Objective, References, measure
 from rolecall.learner.optim import clip_gradients, is_out_of_memory, learning_rate, make_optimizer
 from rolecall.learner.packing import Microbatch, Weighted, draw, pack, split_minibatches
 from rolecall.learner.probe import Array, next_token_logprobs
-from rolecall.learner.progress import Progress, UpdateReport
+from rolecall.learner.progress import UpdateReport, UpdateTally
 from rolecall.learner.weights import denominator, span_weights
 from rolecall.records import Sample, Span
 
@@ -60,7 +60,7 @@ class Learner:
         """Train on the samples of one training step; see `LearnerConfig` for what happens when that is impossible."""
         self._check(samples)
         config = self.config
-        progress = Progress()
+        progress = UpdateTally()
         if not samples:
             return progress.report(self.name, samples, lr=0.0, skipped="no samples")
         parts = split_minibatches(samples, config.minibatches, config.seed, step)
@@ -123,7 +123,7 @@ class Learner:
         self.optimizer_steps = state["optimizer_steps"]
         self.version = state["version"]
 
-    def _optimizer_step(self, samples: Sequence[Sample], offset: int, step: int, progress: Progress) -> None:
+    def _optimizer_step(self, samples: Sequence[Sample], offset: int, step: int, progress: UpdateTally) -> None:
         """One optimizer step on `samples`, numbered from `offset`, unless nothing can be learned from them."""
         config, loss = self.config, self.objective.loss
         total = denominator(samples, count_zero_advantage=loss.zero_advantage_in_denominator)
@@ -165,7 +165,7 @@ class Learner:
             progress.add_step(roles, products, persistence, applied)
 
     def _accumulate(
-        self, rows: Sequence[Weighted], version: int | None, progress: Progress
+        self, rows: Sequence[Weighted], version: int | None, progress: UpdateTally
     ) -> tuple[float, RoleGradients, list[list[float]]]:
         """Forward and backward of an optimizer step, role by role; the loss, the gradients, their inner products."""
         batches = pack(
@@ -183,7 +183,7 @@ class Learner:
             gram = gradients.finish()
         return value, gradients, gram
 
-    def _backward(self, batch: Microbatch, version: int | None, progress: Progress) -> float:
+    def _backward(self, batch: Microbatch, version: int | None, progress: UpdateTally) -> float:
         """Forward and backward of one microbatch; returns its loss."""
         references = self._references(batch, progress)
         with self.module.active() as (model, split):
@@ -198,7 +198,7 @@ class Learner:
         return figure
 
     @torch.no_grad()
-    def _probe(self, rows: Sequence[Weighted], share: float, version: int | None, progress: Progress) -> None:
+    def _probe(self, rows: Sequence[Weighted], share: float, version: int | None, progress: UpdateTally) -> None:
         """Measure units whose loss is known to be 0, without a backward pass."""
         packed = pack(rows, self.config.microbatch_tokens, by_copy=False, device=self.device, share=self.fast)
         for batch in (batch for batches in packed.values() for batch in batches):
@@ -239,7 +239,7 @@ class Learner:
                 scored.update(zip(batch.numbers, torch.split(scores.logprobs_N, list(batch.counts)), strict=True))
         return scored
 
-    def _references(self, batch: Microbatch, progress: Progress) -> References:
+    def _references(self, batch: Microbatch, progress: UpdateTally) -> References:
         last = torch.cat([progress.last[number] for number in batch.numbers]) if progress.last else None
         if not self.objective.needs_base(batch.role):
             return References(last_N=last)
@@ -269,7 +269,7 @@ class Learner:
             return nullcontext()
         return torch.autocast(self.device.type, dtype=torch.bfloat16)
 
-    def _fail(self, kind: str, reason: str, progress: Progress) -> None:
+    def _fail(self, kind: str, reason: str, progress: UpdateTally) -> None:
         """Leave the weights as they are; skip the optimizer step or stop the run, as configured."""
         self.optimizer.zero_grad(set_to_none=True)
         if self.device.type == "cuda":

@@ -27,7 +27,7 @@ class UpdateReport:
 
 
 @dataclass(slots=True)
-class Progress:
+class UpdateTally:
     """What the optimizer steps of one update add up to."""
 
     tallies: Tallies = field(default_factory=Tallies)
