@@ -182,6 +182,12 @@ def extract_program(text: str | None) -> str | None:
     return _unfenced(text)
 
 
+def extract_block(text: str | None, tag: str) -> str | None:
+    """The last fenced block with `tag`, when it is not empty."""
+    found = [block.text for block in _blocks(text or "") if block.tag == tag and block.text.strip()]
+    return found[-1] if found else None
+
+
 def _has_fence(text: str) -> bool:
     return any(_FENCE.match(line) for line in text.split("\n"))
 

@@ -3,5 +3,6 @@
 from rolecall.sandbox.box import Box, BoxLost
 from rolecall.sandbox.limits import Job, Limits, Ran
 from rolecall.sandbox.protection import Protection, protection
+from rolecall.sandbox.tool import run_python
 
-__all__ = ["Box", "BoxLost", "Job", "Limits", "Protection", "Ran", "protection"]
+__all__ = ["Box", "BoxLost", "Job", "Limits", "Protection", "Ran", "protection", "run_python"]

@@ -12,6 +12,7 @@ from rolecall.workflows.debate import Debate
 from rolecall.workflows.evaluator_optimizer import EvaluatorOptimizer
 from rolecall.workflows.orchestrator_workers import OrchestratorWorkers
 from rolecall.workflows.play_game import PlayGame
+from rolecall.workflows.python_tool import PythonTool
 from rolecall.workflows.single_agent import SingleAgent
 from rolecall.workflows.solve_verify_correct import SolveVerifyCorrect
 from rolecall.workflows.think_solve import ThinkSolve
@@ -19,6 +20,7 @@ from rolecall.workflows.voting import MajorityVote, Voting
 
 WORKFLOWS: dict[str, type[Workflow]] = {
     "play_game": PlayGame,
+    "python_tool": PythonTool,
     "single_agent": SingleAgent,
     "solve_verify_correct": SolveVerifyCorrect,
     "voting": Voting,
