@@ -70,6 +70,19 @@ def test_the_overlapped_pipeline_is_near_the_bound_and_the_barrier_is_not(load, 
     assert fresh == 0
 
 
+@pytest.mark.parametrize("name", ["barrier", "pipeline_segments"])
+def test_in_ticks_the_number_of_learners_changes_no_tick(load, name: str):
+    bound = load("simulator_bound")
+    one, seven = bound.simulate(name, 4, 1), bound.simulate(name, 4, 4)
+    for moved, simulated in zip(
+        bound.with_learners(one.moments, bound.sized(4, 4).learners), seven.moments, strict=True
+    ):
+        assert moved.trained == simulated.trained
+        assert moved.end_s == pytest.approx(simulated.end_s)
+        assert moved.begin_s == pytest.approx(simulated.begin_s)
+        assert moved.learners_s == pytest.approx(simulated.learners_s)
+
+
 def test_the_scheduler_s_own_time_is_counted_by_event(load, monkeypatch: pytest.MonkeyPatch):
     events = load("simulator_events")
     found = events.measure(2)
