@@ -30,9 +30,14 @@ BENCHMARKS = {  # name: its module and a line
     "scripted_10000": ("scripted_10000", "10,000 concurrent scripted episodes: time and memory a turn"),
     "dynamics": ("dynamics_share", "what the dynamics take of a training step"),
     "schedules": ("schedules", "agentic groups under barrier, pipeline, segments and overlapped, at equal tokens"),
+    "code_tests": ("code_tests", "tests of programs: warm sandboxes and the order of work against a fresh interpreter"),
+    "math_answers": ("math_answers", "mathematical answers graded by the pool, against math-verify alone"),
     "viewer": ("viewer_first_page", "how long a page of the viewer takes to open: 500 steps, 100,000 turns"),
     "simulator_ulorl": ("simulator_ulorl", "UloRL's step times by segments, fitted and predicted on a simulated clock"),
-    "simulator_bound": ("simulator_bound", "the four schedules against the lower bound, simulated, up to 1,024 engines"),
+    "simulator_bound": (
+        "simulator_bound",
+        "the four schedules against the lower bound, simulated, up to 1,024 engines",
+    ),
     "simulator_events": ("simulator_events", "what the scheduler costs an event, at 1,024 engines"),
 }
 
