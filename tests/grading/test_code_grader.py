@@ -270,7 +270,7 @@ def test_first_tests_of_all_programs_come_first_and_a_failure_drops_the_rest(mon
 
 
 def test_idle_workers_speculate_and_a_failure_stops_what_is_needless(monkeypatch):
-    """Three workers, eight tests: the first one fails once three run; the other two end only because they are stopped."""
+    """Of eight tests three run; the first fails, and the other two end only because they are stopped."""
     begun, stopped = threading.Semaphore(0), threading.Semaphore(0)
 
     def try_test(bench: object, source: str, test: StdioTest, problem: CodeProblem, owner: object) -> Verdict:

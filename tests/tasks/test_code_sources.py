@@ -15,7 +15,7 @@ from rolecall.code_problems import CallTest, ScriptTest, StdioTest, extract_bloc
 from rolecall.errors import TaskError
 from rolecall.records import Task
 from rolecall.tasks import Code, HumanEval, load_tasks
-from rolecall.tasks.code import called, unpack
+from rolecall.tasks.code_formats import called, unpack
 
 
 def tasks(folder: Path, *rows: dict[str, Any], **knobs: Any) -> list[Task]:
