@@ -83,7 +83,7 @@ def folder_of(tmp_path: Path, params: dict[str, Any]) -> dict[str, Any]:
     rows = SHAPES[params["path"]]
     if params["path"] == "openai/gsm8k" and params["split"] == "test":
         rows = [{**row, "question": "In the test, " + row["question"]} for row in rows[:5]]
-    folder = tmp_path / params["path"].split("/")[1] / params["split"]
+    folder = tmp_path / params["path"].split("/")[1]
     folder.mkdir(parents=True)
     (folder / f"{params['split']}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     return {**{key: value for key, value in params.items() if key != "subset"}, "path": str(folder)}

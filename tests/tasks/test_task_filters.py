@@ -15,6 +15,7 @@ from rolecall.records import Task
 from rolecall.tasks.decontaminate import decontaminate, ngrams
 from rolecall.tasks.difficulty import Chosen, Tries, filter_by_difficulty, read_ids, tries_of_run
 from rolecall.tasks.jsonl import Jsonl
+from rolecall.tasks.splits import SplitRule
 
 
 def task(name: str, question: str) -> Task:
@@ -112,9 +113,10 @@ def test_the_command_reports_what_a_recipe_trains_on_and_tests_on(tmp_path: Path
     train = [
         {"question": f"question {n} is about the number {n} and nothing else", "answer": str(n)} for n in range(30)
     ]
+    known = next(n for n, row in enumerate(train) if SplitRule().split(row["question"]) == "train")
     (tmp_path / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in train))
     (tmp_path / "test.jsonl").write_text(
-        json.dumps({"question": train[3]["question"] + ", really", "answer": "3"}) + "\n"
+        json.dumps({"question": train[known]["question"] + ", really", "answer": "3"}) + "\n"
     )
     recipe = tmp_path / "r.toml"
     recipe.write_text(
@@ -136,5 +138,5 @@ evaluation_only = true
     assert done.exit_code == 0, done.output
     report = json.loads(out.read_text())
     assert report["removed_by_set"] == {"test": 1}
-    assert [one["train"] for one in report["overlaps"]] == ["jsonl:train:4"]
-    assert "jsonl:train:4" not in report["ids"]
+    assert [one["train"] for one in report["overlaps"]] == [f"jsonl:train:{known + 1}"]
+    assert f"jsonl:train:{known + 1}" not in report["ids"]
