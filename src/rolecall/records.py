@@ -270,6 +270,11 @@ class Episode:
     context: tuple[Turn, ...] = ()
 
     @property
+    def is_candidate(self) -> bool:
+        """Whether it is one candidate of agentic groups: those go by the id of their turn."""
+        return len(self.turns) == 1 and self.turns[0].id == self.id
+
+    @property
     def path(self) -> tuple[Turn, ...]:
         """All turns that led to the outcome: the context, and the turns that this episode is counted by."""
         return (*self.context, *self.turns)

@@ -67,7 +67,7 @@ def episode_rows(
             "outcome": str(one.episode.outcome_class),
             "answer": one.episode.answer,
             "team_score": one.team.score,
-            "num_turns": len(one.episode.turns),
+            "num_turns": len(one.episode.path),
             "record": json.dumps(
                 {
                     "graded": to_dict(one),

@@ -7,7 +7,8 @@ import os
 import shlex
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from itertools import zip_longest
 from pathlib import Path
 
@@ -15,11 +16,13 @@ from rolecall.debugging.episodes import TRAINING, Stored, find_episode
 from rolecall.debugging.show import Page, claim_words, made_by, outcome_words, text_of, turn_words, who
 from rolecall.debugging.stage import Stage, open_stage, read_target
 from rolecall.errors import ReplayMismatch, UsageError, nearest
+from rolecall.pipeline.candidates import ending_of
 from rolecall.records import Episode, GradedEpisode, Key, OutcomeClass, Reward, Turn
-from rolecall.rollout.runner import Frontier, run_episode, run_to_frontier
+from rolecall.rollout.runner import Frontier, run_episode, run_to_frontier, turns_of
 from rolecall.rollout.serial import to_dict
-from rolecall.rollout.transcript import Limits, RoleSettings, edit
+from rolecall.rollout.transcript import Finished, Limits, RoleSettings, edit
 from rolecall.run_folder import RunFolder
+from rolecall.workflows.base import Workflow
 
 NO_LIMITS = Limits(deadline_s=None)
 
@@ -143,6 +146,8 @@ def _difference(stored: Stored, stage: Stage) -> str | None:
         place = run_to_frontier(workflow, stored.transcript, _settings(stage, stored), limits=NO_LIMITS)
     except ReplayMismatch as error:
         return str(error)
+    if before.is_candidate:
+        return _other_candidate(before, place, workflow)
     if isinstance(place, Frontier):
         if before.outcome_class is OutcomeClass.TIMEOUT:
             return None
@@ -150,7 +155,24 @@ def _difference(stored: Stored, stage: Stage) -> str | None:
     after = place.episode
     if _ending(before) != _ending(after):
         return f"it ended in {_ending(before)}, and now in {_ending(after)}"
-    for turn, again in zip_longest(before.turns, after.turns):
+    return _other_turn(before.turns, after.turns, workflow)
+
+
+def _other_candidate(before: Episode, place: Frontier | Finished, workflow: Workflow) -> str | None:
+    """As `_difference`, of a candidate of agentic groups: its record ends with its own turn."""
+    turns = turns_of(place.transcript)
+    if difference := _other_turn(before.path, turns, workflow):
+        return difference
+    outcome, kind, failure = ending_of(place, turns)
+    after = replace(before, outcome=outcome, outcome_class=kind, failure=failure)
+    if _ending(before) != _ending(after):
+        return f"it ended in {_ending(before)}, and now in {_ending(after)}"
+    return None
+
+
+def _other_turn(before: Sequence[Turn], after: Sequence[Turn], workflow: Workflow) -> str | None:
+    """The first turn that is another one, or of which the workflow now reads something else."""
+    for turn, again in zip_longest(before, after):
         if turn != again:
             return f"the turn {turn.key if turn else again.key} is another one, or missing"
         claim = workflow.claim(turn.role, turn.text, turn.truncated)
@@ -168,8 +190,8 @@ def _ending(episode: Episode) -> str:
 
 def _show(page: Page, stored: Stored, graded: GradedEpisode, rewards: Mapping[str, Reward], edited: Key) -> None:
     """Turn by turn, before and after; a turn that stayed as it was is said once."""
-    before = {turn.key: turn for turn in stored.graded.episode.turns}
-    after = {turn.key: turn for turn in graded.episode.turns}
+    before = {turn.key: turn for turn in stored.graded.episode.path}
+    after = {turn.key: turn for turn in graded.episode.path}
     for key in dict.fromkeys([*before, *after]):
         old, new = before.get(key), after.get(key)
         if old is not None and old == new:

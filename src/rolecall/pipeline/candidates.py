@@ -13,6 +13,7 @@ from rolecall.records import (
     ClaimKind,
     Completion,
     Episode,
+    Failure,
     GradedEpisode,
     Key,
     Outcome,
@@ -130,26 +131,16 @@ class GroupWork:
         return stand.transcript if stand is not None else self.transcript(number)
 
     def episode(self, number: int) -> Episode:
-        """The candidate as an episode of one turn: its outcome is the workflow's where that has ended; where a path
-        goes on, the last answer on it; no answer where the next prompt is too long, which is not the fault of the turn:
-        what it earns by itself stands."""
-        stand = self.stands[number]
-        assert stand is not None
-        transcript = self.transcript(number)
+        """The candidate as an episode of one turn, after the context of its path."""
+        stand, transcript = self.stands[number], self.transcript(number)
         turn = transcript.call(self.key).turn
+        assert stand is not None
         assert turn is not None
-        kind, failure = OutcomeClass.TRUNCATED if turn.truncated else OutcomeClass.OK, None
-        outcome: Outcome | None
-        if isinstance(stand, Frontier):
-            outcome = Outcome(answer=answer_so_far((*self.frontier.turns, turn)), reason=GOES_ON)
-        elif ends_too_long(stand):
-            outcome = Outcome(answer=None, reason=TOO_LONG)
-        else:
-            outcome, kind, failure = stand.episode.outcome, stand.episode.outcome_class, stand.episode.failure
+        outcome, kind, failure = ending_of(stand, (*self.frontier.turns, turn))
         return Episode(
             id=turn.id,
             task=self.task,
-            index=number,
+            index=transcript.index,
             turns=(turn,),
             outcome=outcome,
             outcome_class=kind,
@@ -227,6 +218,18 @@ def goes_on_from(completion: Completion, before: Completion) -> bool:
     size = len(before.token_ids)
     begin = (completion.token_ids[:size], completion.logprobs[:size], completion.versions[:size])
     return begin == (before.token_ids, before.logprobs, before.versions)
+
+
+def ending_of(stand: Frontier | Finished, path: Sequence[Turn]) -> tuple[Outcome | None, OutcomeClass, Failure | None]:
+    """How a candidate ended, the last turn of `path`: as the workflow did, where that has ended. Where it goes on, the
+    last answer on the path is the outcome's. Where the next prompt is too long there is none, and that is no failure of
+    the turn: what it earns by itself stands."""
+    kind = OutcomeClass.TRUNCATED if path[-1].truncated else OutcomeClass.OK
+    if isinstance(stand, Frontier):
+        return Outcome(answer=answer_so_far(path), reason=GOES_ON), kind, None
+    if ends_too_long(stand):
+        return Outcome(answer=None, reason=TOO_LONG), kind, None
+    return stand.episode.outcome, stand.episode.outcome_class, stand.episode.failure
 
 
 def ends_too_long(stand: Frontier | Finished | None) -> bool:

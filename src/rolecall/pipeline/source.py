@@ -37,7 +37,7 @@ T = TypeVar("T")
 class SourceSettings:
     """`max_retries`: how often a row that the engine failed on is asked for again. `back_up`: a candidate's team
     outcome is the mean over the leaves below it, for rewards that broadcast (barrier only). `drop_failed`: a turn after
-    which the workflow failed is not trained. `refill`: dynamic sampling admits a further task for every first group that
+    which the workflow failed is not trained. `refill`: dynamic sampling admits a further task for each first group that
     is complete without a spread, until a tick has admitted `max_oversampling` times `tasks_per_step`."""
 
     run_seed: int

@@ -7,10 +7,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rolecall.report.episodes import MAX_TURNS, Group, Shown
-from rolecall.report.read import mapping, turns_of
+from rolecall.report.read import context_of, mapping, turns_of
 from rolecall.report.text import cut, esc, number, plain, words
 
 OPEN_PROMPT = 240
+ELSEWHERE = '<div class="pay"><span>on the path: counted and trained as a candidate of its own</span></div>'
 
 
 def groups_html(groups: Sequence[Group], colours: Mapping[str, str]) -> str:
@@ -36,7 +37,9 @@ def _group(group: Group, colours: Mapping[str, str]) -> str:
 def _episode(shown: Shown, colours: Mapping[str, str], top: float) -> str:
     graded = mapping(shown.record.get("graded"))
     episode = mapping(graded.get("episode"))
-    turns = turns_of(shown.record)
+    context = context_of(shown.record)
+    turns = [*context, *turns_of(shown.record)]
+    elsewhere = {id(turn) for turn in context}
     names = {str(turn.get("id")): _name(turn) for turn in turns}
     status = str(mapping(graded.get("team")).get("status", "?"))
     tag = {"right": ("won", "won"), "wrong": ("lost", "lost")}.get(status, ("odd", f"grade {status}"))
@@ -47,7 +50,9 @@ def _episode(shown: Shown, colours: Mapping[str, str], top: float) -> str:
     failure = mapping(episode.get("failure"))
     why = f"<p>{esc(cut(str(failure.get('detail', '')), 600, 120)[0])}</p>" if failure else ""
     more = f'<p class="gone">{len(turns) - MAX_TURNS} more turns are left out.</p>' if len(turns) > MAX_TURNS else ""
-    body = "".join(_turn(turn, shown.record, names, colours, top) for turn in turns[:MAX_TURNS])
+    body = "".join(
+        _turn(turn, shown.record, names, colours, top, elsewhere=id(turn) in elsewhere) for turn in turns[:MAX_TURNS]
+    )
     return (
         f'<article class="episode"><header><h4>{esc(shown.heading)}</h4><span class="tag {tag[0]}">{esc(tag[1])}</span>'
         f'{odd}<span dir="auto">{said}</span></header>{why}<ol class="turns">{body}</ol>{more}</article>'
@@ -70,7 +75,10 @@ def _turn(
     names: Mapping[str, str],
     colours: Mapping[str, str],
     top: float,
+    *,
+    elsewhere: bool = False,
 ) -> str:
+    """One turn; `elsewhere`: it is on the path, and counted and trained as a candidate of its own."""
     completion = mapping(turn.get("completion"))
     tokens = completion.get("token_ids")
     wrote = mapping(completion.get("endpoint"))
@@ -85,7 +93,7 @@ def _turn(
     return (
         f'<li class="turn {colours.get(str(turn["key"][0]), "c7")}"><div class="who"><b>{esc(_name(turn))}</b>'
         f"{_claim(turn, record)}{cut_off}<small>{esc(', '.join(facts))}</small></div>"
-        f"{_prompt(turn)}{reply}{_pay(turn, record, top)}</li>"
+        f"{_prompt(turn)}{reply}{ELSEWHERE if elsewhere else _pay(turn, record, top)}</li>"
     )
 
 

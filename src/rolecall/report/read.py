@@ -275,10 +275,15 @@ def _roles(
     return roles
 
 
-def turns_of(record: Any) -> list[dict[str, Any]]:
+def turns_of(record: Any, kind: str = "turns") -> list[dict[str, Any]]:
     """The turns of a stored episode; those that are not turns (another version wrote them) are left out."""
-    turns = mapping(mapping(mapping(record).get("graded")).get("episode")).get("turns")
+    turns = mapping(mapping(mapping(record).get("graded")).get("episode")).get(kind)
     return [turn for turn in turns if _is_turn(turn)] if isinstance(turns, list) else []
+
+
+def context_of(record: Any) -> list[dict[str, Any]]:
+    """The turns before a candidate of agentic groups on its path: each is counted as a candidate of its own."""
+    return turns_of(record, "context")
 
 
 def _is_turn(turn: Any) -> bool:

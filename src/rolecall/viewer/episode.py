@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rolecall.viewer.metrics import finite
-from rolecall.viewer.records import turns_of
+from rolecall.viewer.records import context_of, path_of
 
 MAX_DIFF_WORDS = 1500
 """Two texts of more words together are compared by line: comparing words takes the product of their numbers."""
@@ -16,10 +16,11 @@ MAX_DIFF_WORDS = 1500
 
 def episode_view(record: Mapping[str, Any], roles: Sequence[str]) -> dict[str, Any]:
     """The page's episode: `lanes` in the workflow's order of roles (a lane a copy) and `turns`, each with its lane, its
-    row, and in `compare` the turn whose answer it repairs."""
+    row, and in `compare` the turn whose answer it repairs. `context`: a turn of the path that another episode, of the
+    turn's own id, is counted by."""
     graded = record["graded"]
     episode = graded["episode"]
-    turns = turns_of(dict(record))
+    turns, elsewhere = path_of(dict(record)), {turn["id"] for turn in context_of(dict(record))}
     lanes = _lanes(turns, roles)
     rows = _rows(turns)
     by_id = {turn["id"]: turn for turn in turns}
@@ -38,6 +39,7 @@ def episode_view(record: Mapping[str, Any], roles: Sequence[str]) -> dict[str, A
             turn_view(turn, record)
             | {"lane": lanes.index((turn["key"][0], turn["key"][1])), "row": rows[turn["id"]]}
             | {"compare": repaired(turn, by_id), "judged": judged(turn, graded["answers"])}
+            | {"context": turn["id"] in elsewhere}
             for turn in turns
         ],
     }
@@ -122,7 +124,7 @@ def diff_texts(before: str, after: str) -> list[tuple[str, str]]:
 
 def find_turn(record: Mapping[str, Any], turn_id: str) -> dict[str, Any] | None:
     """The turn of an id, or None."""
-    return next((turn for turn in turns_of(dict(record)) if turn["id"] == turn_id), None)
+    return next((turn for turn in path_of(dict(record)) if turn["id"] == turn_id), None)
 
 
 def _answers(turn: Mapping[str, Any]) -> bool:

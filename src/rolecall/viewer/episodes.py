@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from rolecall.viewer.arrays import floats, integers, scalar, truths
 from rolecall.viewer.metrics import finite
 from rolecall.viewer.parts import NotThere, Part, Unreadable, named_parts, read_columns, step_parts
-from rolecall.viewer.records import Records, parse_record, turns_of
+from rolecall.viewer.records import Records, context_of, parse_record, path_of, turns_of
 
 COLUMNS = ("step", "episode", "task", "outcome", "answer", "team_score", "num_turns")
 TRAINING = "training"
@@ -124,14 +124,24 @@ class Episodes:
         """The step in which an episode was run."""
         return int(self._index[at[0]]["step"][at[1]].as_py())
 
-    def siblings(self, source: str, step: int, task: str) -> list[dict[str, Any]]:
-        """All episodes of one task in one step: what an episode was compared with."""
+    def siblings(self, source: str, step: int, task: str, peers: str | None = None) -> list[dict[str, Any]]:
+        """All episodes of one task in one step: what an episode was compared with. Of a candidate, those whose turn was
+        drawn with its own, by the name of these `peers`."""
         found: list[dict[str, Any]] = []
         for part in self._parts.get(source, []):
             table = self._index[part]
-            same = pc.and_(pc.equal(table["task"], scalar(task)), pc.equal(table["step"], scalar(step)))
-            found += _plain(table.filter(same).select(["episode", "outcome", "team_score"]))
+            same = truths(pc.and_(pc.equal(table["task"], scalar(task)), pc.equal(table["step"], scalar(step))))
+            if peers is not None:
+                for row in np.flatnonzero(same):
+                    same[row] = self._peers(part, int(row)) == peers
+            found += _plain(table.filter(pa.array(same)).select(["episode", "outcome", "team_score"]))
         return found
+
+    def _peers(self, part: Part, row: int) -> str | None:
+        try:
+            return str(turns_of(self.records.record(part, row))[-1]["peers"])
+        except (Unreadable, LookupError):
+            return None
 
     def step(self, step: int) -> list[dict[str, Any]]:
         """The index rows of one training step."""
@@ -148,9 +158,10 @@ class Episodes:
         try:
             record = self.records.record(part, row)
         except Unreadable as error:
-            return found | {"question": "", "turns": [], "problem": str(error)}
+            return found | {"question": "", "turns": [], "context": 0, "problem": str(error)}
         question = record["graded"]["episode"]["task"]["question"]
-        return found | {"question": question, "turns": [_short(turn, record) for turn in turns_of(record)]}
+        turns = [_short(turn, record) for turn in turns_of(record)]
+        return found | {"question": question, "turns": turns, "context": len(context_of(record))}
 
     def _known(self, source: str) -> list[Part]:
         if source not in self._parts:
@@ -274,7 +285,7 @@ def _words(record: dict[str, Any]) -> str:
     """Everything in a record that a person reads, in one case."""
     episode = record["graded"]["episode"]
     words = [episode["task"]["question"], (episode["outcome"] or {}).get("answer")]
-    for turn in turns_of(record):
+    for turn in path_of(record):
         words += [turn["text"], *(message["content"] for message in turn["messages"])]
     return "\n".join(str(word) for word in words if word).casefold()
 

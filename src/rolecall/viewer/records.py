@@ -89,6 +89,17 @@ def parse_record(text: str, part: Part, row: int) -> dict[str, Any]:
 
 
 def turns_of(record: dict[str, Any]) -> list[dict[str, Any]]:
-    """The turns of a record, in the order of their calls."""
+    """The turns of a record that are counted by it, in the order of their calls."""
     turns: list[dict[str, Any]] = record["graded"]["episode"]["turns"]
     return turns
+
+
+def context_of(record: dict[str, Any]) -> list[dict[str, Any]]:
+    """The turns before a candidate of agentic groups on its path: each is a candidate of its own, and counted there."""
+    turns: list[dict[str, Any]] = record["graded"]["episode"].get("context") or []
+    return turns
+
+
+def path_of(record: dict[str, Any]) -> list[dict[str, Any]]:
+    """All turns that led to the outcome."""
+    return [*context_of(record), *turns_of(record)]

@@ -13,6 +13,7 @@ from rolecall.viewer.episode import diff_texts, episode_view, find_turn
 from rolecall.viewer.episodes import TRAINING, Episodes, Query
 from rolecall.viewer.metrics import Metrics, alarms, finite, policy_names, role_names, thinned
 from rolecall.viewer.parts import NotThere, step_parts
+from rolecall.viewer.records import context_of
 from rolecall.viewer.runs import Root, RunPath
 from rolecall.viewer.tokens import token_view
 
@@ -194,14 +195,26 @@ class Service:
             record = run.episodes.records.record(*at)
             found = episode_view(record, roles)
             before, after = run.episodes.neighbours(query, at)
-            siblings = run.episodes.siblings(query.source, run.episodes.step_of(at), found["task"]["id"])
-            return found | {"previous": before, "next": after, "siblings": siblings, "roles": roles}
+            own = [turn for turn in found["turns"] if not turn["context"]]
+            peers = own[0]["peers"] if len(own) == 1 and own[0]["id"] == found["id"] else None
+            step = run.episodes.step_of(at)
+            siblings = run.episodes.siblings(query.source, step, found["task"]["id"], peers)
+            return found | {
+                "previous": before,
+                "next": after,
+                "siblings": siblings,
+                "roles": roles,
+                "candidate": peers is not None,
+                "trained_in": step,
+            }
 
         return run.with_episodes(view)
 
     def tokens(self, name: str, source: str, episode: str, turn_id: str) -> dict[str, Any]:
-        """The tokens of one turn."""
+        """The tokens of one turn; of one on the path of a candidate, as the candidate that it is itself has them."""
         record = self._record(name, source, episode)
+        if any(turn["id"] == turn_id for turn in context_of(record)) and self.has_episode(name, source, turn_id):
+            record = self._record(name, source, turn_id)
         return token_view(
             _turn(record, turn_id),
             config=self.open(name).path.config(),

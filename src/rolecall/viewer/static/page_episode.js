@@ -14,7 +14,8 @@ export async function page({ main, run, signal, go }) {
   const to = (other) => link("/episode", { run: run.name, id: other, ...filter });
   const cards = new Map();
   const choose = (turn, panel) => note({ turn, panel });
-  for (const turn of found.turns) cards.set(turn.id, turnCard(turn, { at, episode: found, cards, choose, roles: found.roles, signal }));
+  const own = (turn) => link("/episode", { run: run.name, id: turn.id, source: params().get("source") });
+  for (const turn of found.turns) cards.set(turn.id, turnCard(turn, { at, episode: found, cards, choose, own, roles: found.roles, signal }));
   const board = h("div", { class: "board", vars: { "--lanes": found.lanes.length } },
     found.lanes.map((lane, index) => h("div", { class: "lane", style: { gridColumn: index + 1 }, vars: { "--own": roleHue(found.roles, lane.role) } },
       h("h2", {}, lane.role, lane.copy ? h("small", {}, ` ${lane.copy}`) : ""), h("small", {}, found.turns.find((t) => t.lane === index)?.policy))));
@@ -71,7 +72,8 @@ function heading(found, run, to, filter) {
       fact("Answer", answer === null || answer === undefined ? "none" : h("code", {}, answer)),
       fact("Wanted", task.answer === null ? "not known" : h("code", {}, task.answer)),
       fact("Outcome", found.outcome_class, outcome?.reason),
-      fact("Step", params().get("source") ? `after ${found.step}` : h("a", { href: link("/steps", { run: run.name, step: found.step }) }, found.step)),
+      fact("Step", params().get("source") ? `after ${found.step}` : h("a", { href: link("/steps", { run: run.name, step: found.trained_in }) }, found.trained_in)),
+      found.candidate && found.step !== found.trained_in && fact("Task came in", `step ${found.step}`),
       found.attempt > 0 && fact("Attempt", found.attempt + 1),
       figures.map(([name, value]) => fact(name.replaceAll("_", " "), number(value))),
       fact("Task", h("a", { href: link("/episodes", { run: run.name, task: task.id, source: params().get("source") }) }, task.id))),

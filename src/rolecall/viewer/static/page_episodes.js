@@ -112,7 +112,9 @@ function item(run, row, roles) {
       h("span", { class: "answer" }, row.answer === null ? "no answer" : ["= ", h("b", {}, row.answer)]),
       failed && h("span", { class: "outcome" }, row.outcome)),
     h("span", { class: "where" }, h("span", {}, `step ${row.step}`), " · ", h("span", { title: row.episode }, row.episode.split("/").at(-1))),
-    h("div", { class: "turns" }, row.problem ? h("span", { class: "words" }, row.problem) : row.turns.map((turn) => chip(turn, roles))));
+    h("div", { class: "turns" }, row.problem ? h("span", { class: "words" }, row.problem) : [
+      row.context > 0 && h("span", { class: "after", title: "turns before it on its path, which are counted as candidates of their own" }, `after ${row.context} ${row.context === 1 ? "turn" : "turns"}`),
+      row.turns.map((turn) => chip(turn, roles))]));
 }
 
 function chip(turn, roles) {

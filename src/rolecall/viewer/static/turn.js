@@ -6,10 +6,10 @@ import { tokenPanel } from "./tokens.js";
 
 const LONG = 1400;
 
-export function turnCard(turn, { at, episode, cards, choose, roles, signal }) {
+export function turnCard(turn, { at, episode, cards, choose, own, roles, signal }) {
   const panel = h("div", { class: "panel", hidden: true });
   const buttons = new Map();
-  const card = h("article", { class: "turncard", tabindex: 0, "data-item": true, "data-turn": turn.id, "aria-label": `turn ${turn.name}`, vars: { "--own": roleHue(roles, turn.role) } });
+  const card = h("article", { class: turn.context ? "turncard context" : "turncard", tabindex: 0, "data-item": true, "data-turn": turn.id, "aria-label": `turn ${turn.name}`, vars: { "--own": roleHue(roles, turn.role) } });
   let shown = null;
 
   card.toggle = (name, force) => {
@@ -35,7 +35,7 @@ export function turnCard(turn, { at, episode, cards, choose, roles, signal }) {
     buttons.set(name, found);
     return found;
   };
-  put(card, head(turn, cards, episode), claim(turn), said(turn), rewards(turn), meta(turn),
+  put(card, head(turn, cards, episode), turn.context && onThePath(turn, own), claim(turn), said(turn), rewards(turn), meta(turn),
     h("div", { class: "panels" }, button("prompt", "Prompt", "o"), button("tokens", "Tokens", "w"), turn.compare && button("diff", "Changes", "d")), panel);
   return card;
 }
@@ -46,6 +46,10 @@ function head(turn, cards, episode) {
     h("h3", {}, turn.role, turn.copy ? `.${turn.copy}` : "", h("small", {}, ` call ${turn.call + 1}`)),
     about && h("button", { class: "about", title: "to the turn it is about", onclick: () => { const card = cards.get(about.id); card.focus(); card.scrollIntoView({ block: "nearest" }); } }, `about ${about.name}`),
     turn.advantage !== null && h("span", { class: `advantage ${turn.advantage > 1e-9 ? "up" : turn.advantage < -1e-9 ? "down" : "zero"}`, title: "advantage" }, "adv ", h("b", {}, signed(turn.advantage))));
+}
+
+function onThePath(turn, own) {
+  return h("p", { class: "elsewhere" }, "On the path; counted and trained as ", h("a", { href: own(turn) }, "a candidate of its own"), ".");
 }
 
 // `judged`: whether a verdict fits the grade of the answer that it is about.
