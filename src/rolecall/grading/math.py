@@ -152,6 +152,7 @@ def warm_up() -> None:
     """Import what grading needs; math-verify builds its parsers at their first use."""
     grade_math(r"2\sqrt{3} + x", r"x + \sqrt{12}")
     _grade_by_algebra(r"\frac{1}{2} + x", "x + 0.5")
+    _grade_by_algebra(r"\sum_{k=1}^{3} k", "6")  # sums import more
 
 
 def _grade_by_algebra(answer: str, reference: str) -> Grade:
