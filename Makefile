@@ -57,7 +57,7 @@ unit: $(VENV)/.dev
 	$(PY) -m pytest tests/runs  # runs are compared bit for bit with fresh processes: in a process of their own
 
 kills: $(VENV)/.dev
-	ROLECALL_KILLS=$(KILLS) $(PY) -m pytest tests/runs/test_killed_runs.py -k random_moments -v
+	ROLECALL_KILLS=$(KILLS) $(PY) -m pytest tests/runs/test_killed_runs.py tests/runs/test_pipeline_runs.py -k random_moments -v
 
 clean:
 	rm -rf $(VENV)

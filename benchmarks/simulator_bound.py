@@ -31,18 +31,27 @@ ENGINES = (8, 64, 1024)
 RATIOS = (1, 3, 7)
 UPDATES = {"barrier": 4, "pipeline": 8, "pipeline_segments": 13, "overlapped": 7}
 SAMPLE = 200  # tasks from which the mean length and the calls of a task are read
+SHARES = (0.25, 0.5, 0.75)
 PEERS: dict[str, str] = {}
-FIGURES = {
-    f"{engines}_engines/{ratio}_to_1/{name}": f"{name}: times the lower bound in steady state"
-    + (" (aim: at most 1.05)" if name == "overlapped" else "")
-    for engines in ENGINES
-    for ratio in RATIOS
-    for name in MODES
-} | {
-    f"{engines}_engines/{ratio}_to_1/staleness": "overlapped: the highest staleness that was trained (at most 2)"
-    for engines in ENGINES
-    for ratio in RATIOS
-}
+FIGURES = (
+    {
+        f"{engines}_engines/{ratio}_to_1/{name}": f"{name}: times the lower bound in steady state"
+        + (" (aim: at most 1.05)" if name == "overlapped" else "")
+        for engines in ENGINES
+        for ratio in RATIOS
+        for name in MODES
+    }
+    | {
+        f"{engines}_engines/{ratio}_to_1/staleness": "overlapped: the highest staleness that was trained (at most 2)"
+        for engines in ENGINES
+        for ratio in RATIOS
+    }
+    | {
+        f"8_engines/{ratio}_to_1/overlapped/{share:g}": f"overlapped, with updates of {share:g} times the size"
+        for ratio in RATIOS
+        for share in SHARES
+    }
+)
 
 
 def sized(engines: int, ratio: int) -> Costs:
@@ -74,14 +83,15 @@ def middle(moments: Sequence[Moment], num_tasks: int) -> Steady:
     return found
 
 
-def simulate(name: str, engines: int, ratio: int) -> Simulation:
+def simulate(name: str, engines: int, ratio: int, *, share: float = 1.0) -> Simulation:
+    """As many updates as the steady middle needs, each `share` times as large as is said above."""
     plan = make_plan(load_config(RECIPES / "marsrl_qwen3_30b_a3b.toml"))
     costs = sized(engines, ratio)
     workload = make_workload(plan, costs)
-    tasks = tasks_per_step(plan, workload, costs)
+    tasks = round(share * tasks_per_step(plan, workload, costs))
     per_task = sum(all_work(workload, costs, SAMPLE).completions.values()) / SAMPLE
     schedule: Schedule = schedule_of(name, plan, costs, workload, round(tasks * per_task))
-    wanted = UPDATES[name]
+    wanted = round(UPDATES[name] / share)
     # the middle begins when the tasks of two updates in five are admitted; more are there, so that none is the last
     simulation = Simulation(workload, costs, schedule, tasks_per_step=tasks, num_tasks=tasks * 2 * wanted)
     simulation.run(max_updates=wanted)
@@ -121,4 +131,9 @@ def run(repeats: int) -> dict[str, Figure]:
                 if name == "overlapped":
                     staleness = float(simulation.ages.highest)
                     found[f"{engines}_engines/{ratio}_to_1/staleness"] = figure([staleness], "versions")
+    for ratio in RATIOS:
+        for share in SHARES:
+            smaller = simulate("overlapped", 8, ratio, share=share)
+            over_bound = middle(smaller.moments, smaller.num_tasks).over_bound
+            found[f"8_engines/{ratio}_to_1/overlapped/{share:g}"] = figure([over_bound], "times")
     return {name: found[name] for name in FIGURES}

@@ -1,4 +1,4 @@
-"""Games: rules worked out by hand, boards of reasoning-gym, progress as a local reward, and a workflow that plays them."""
+"""Games: rules worked out by hand, boards of reasoning-gym, progress as a local reward, a workflow that plays them."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import re
 import pytest
 import reasoning_gym
 
-from rolecall.errors import TaskError
 from rolecall.engines.base import Request
+from rolecall.errors import TaskError
 from rolecall.records import GradeStatus, Task
 from rolecall.tasks.games import GAMES, Games, PlanPath, Sokoban, Sudoku, load_game, play
 from rolecall.tasks.games.grade import game_grader

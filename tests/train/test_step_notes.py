@@ -16,6 +16,7 @@ from rolecall.records import Stop
 from rolecall.testing_credit import Said, made_episode
 from rolecall.train import train
 
+
 def cut_off() -> Any:
     """A step in which the solver's turns are all cut off, and why it teaches nothing: zero spread, and the cut."""
     step = [made_episode(Said(role="solver", value=None, stop=Stop.LENGTH), index=i) for i in range(4)]
