@@ -1,4 +1,4 @@
-"""Items that come in packages: their data is read without their code, and what is for evaluation is never trained on."""
+"""Items that come in packages: their data is read without their code; what is for evaluation is never trained on."""
 
 from __future__ import annotations
 
