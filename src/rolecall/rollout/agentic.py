@@ -31,7 +31,8 @@ class AgenticGroups:
     At each call `n` completions of the one input are drawn as peers and scored by what they claim themselves; `k` of
     those with which the workflow goes on are picked for the next call, for at most `stages` calls on a path. `pool`
     says out of which candidates k are picked: the paper's "two outputs of the preceding agent" reads both ways, and
-    `task` is the default. `pick` is the rule, `prefer` the class that a receiving role is given first under the rule
+    `task` is the default. Where the workflow goes on to different calls after different candidates, each of these calls
+    gets k of its own. `pick` is the rule, `prefer` the class that a receiving role is given first under the rule
     `adaptive`: "low" rewards or "high" ones, over the paper's table; "none" is no preference.
 
     >>> AgenticGroups().preference("verifier")
@@ -75,7 +76,8 @@ class AgenticGroups:
 
     @property
     def max_calls(self) -> int:
-        """Most completions of one task: `n` for each group, 1 + k (stages - 1) groups, or 1 + k + k^2 + ..."""
+        """Most completions of one task whose candidates all go on to one call: `n` for each group, 1 + k (stages - 1)
+        groups, or 1 + k + k^2 + ..."""
         if self.pool == "task":
             return self.n * (1 + self.k * (self.stages - 1))
         groups: int = sum(self.k**stage for stage in range(self.stages))
