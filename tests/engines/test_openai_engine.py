@@ -206,7 +206,7 @@ def test_a_reply_that_does_not_come_is_a_timeout_of_its_own() -> None:
     words = failure(lambda _: hang(), settings=replace(FAST, timeout_s=0.2, max_retries=1))
     assert "no reply within 0.2 s" in words
     assert "asked 2 times" in words
-    assert time.monotonic() - begun < 5
+    assert time.monotonic() - begun < 25  # the server would answer after 30
 
 
 def test_an_answer_that_is_no_json_is_asked_for_again_and_shown() -> None:
