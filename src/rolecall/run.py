@@ -215,6 +215,7 @@ class Run:
         self.metrics["time/validate_s"] = self.times["validate"]
         self.progress.note(f"validation before training: team {self.totals.best_validation:.3f}")
         self.folder.write_metrics(0, self.metrics)
+        self.trackers.log(0, self.metrics)
         self.monitor.board.remember(self.metrics)
         self.save(is_best=True)
 
@@ -262,13 +263,12 @@ class Run:
             self.source.restore(found.extra["source"], {name: one.version for name, one in self.learners.items()})
             self.monitor.restore(found.extra["dynamics"])
             self._begun -= self.totals.wall_s
-        self.track(found.extra.get("trackers", {}) if found else {})
+        self.track(found.extra.get("trackers", {}) if found else None)
 
     def track(self, ids: dict[str, str] | None = None) -> None:
-        """Open the trackers, under the ids that they have had."""
-        self.trackers = open_trackers(
-            self.config, self.folder, step=self.step, saved=ids or {}, note=self.progress.note
-        )
+        """Open the trackers, under the ids that a checkpoint has of them; without one they have seen nothing yet."""
+        step = self.step if ids is not None else -1
+        self.trackers = open_trackers(self.config, self.folder, step=step, saved=ids or {}, note=self.progress.note)
 
     def prove(self) -> None:
         """Publish all weights as they are; with the canary, prove first that the engine follows a change of any."""

@@ -56,14 +56,15 @@ class Trackers:
 def open_trackers(
     config: RunConfig, folder: RunFolder, *, step: int, saved: Mapping[str, str], note: Callable[[str], None]
 ) -> Trackers:
-    """The trackers of a run that stands at `step`; `saved` are the ids in its checkpoint, of which a resumed run
-    reads `trackers.json` only when there is one (a run may have been killed before its first checkpoint)."""
+    """The trackers of a run that stands at `step` (-1: before anything was measured); `saved` are the ids in its
+    checkpoint, of which a resumed run reads `trackers.json` only when there is one (a run may have been killed before
+    its first checkpoint)."""
     state = dict(folder.read_json(IDS)) if (folder.path / IDS).is_file() else {}
     trackers: dict[str, Tracker] = {}
     with folder.storing(folder.path / "tensorboard"):
         trackers["TensorBoard"] = TensorBoard(folder.path / "tensorboard", step)
     if config.tracking.wandb:
-        mine = state.setdefault("wandb", {"id": saved.get("wandb") or secrets.token_hex(4), "logged": 0})
+        mine = state.setdefault("wandb", {"id": saved.get("wandb") or secrets.token_hex(4), "logged": -1})
         folder.write_json(IDS, state, "trackers")
 
         def remember(step: int) -> None:

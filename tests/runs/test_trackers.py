@@ -108,10 +108,10 @@ def test_weights_and_biases_goes_on_under_its_id_with_the_same_keys_and_no_step_
     assert first.settings["id"] == second.settings["id"]
     assert second.settings["resume"] == "allow"
     assert (second.settings["mode"], second.settings["project"]) == ("offline", "sums")
-    assert [step for step, _ in first.points + second.points] == [1, 2, 3, 4]
+    assert [step for step, _ in first.points + second.points] == [0, 1, 2, 3, 4]
     rows = RunFolder.open(tmp_path / "r").read_metrics()
     assert dict(first.points + second.points) == {
-        step: {key for at, key, _ in rows if at == step} for step in (1, 2, 3, 4)
+        step: {key for at, key, _ in rows if at == step} for step in (0, 1, 2, 3, 4)
     }
     assert first.finished
     assert second.finished
