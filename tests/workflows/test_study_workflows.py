@@ -264,7 +264,7 @@ def test_figures_of_copies_and_choices_are_by_the_truth_of_the_candidates() -> N
     assert ("generator", "any_correct") not in found
 
 
-@pytest.mark.parametrize("name", sorted(set(WORKFLOWS) - {"single_agent", "solve_verify_correct"}))
+@pytest.mark.parametrize("name", sorted(set(WORKFLOWS) - {"single_agent", "solve_verify_correct", "play_game"}))
 def test_each_replays_under_any_latency_and_has_a_bound_on_its_calls(name: str) -> None:
     def reply(request: Request) -> Answer:
         texts = {"orchestrator": PLAN, "evaluator": "Verdict: wrong", "aggregator": r"\boxed{2}"}
