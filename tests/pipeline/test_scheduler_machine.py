@@ -184,8 +184,8 @@ class Events(RuleBasedStateMachine):
 
     def _release(self, one: Released) -> None:
         policy, bound = one.group.policy, self.schedule.bound(one.group.policy)
-        oldest = min(self.oldest[id(row)] for row in one.rows)
-        true_staleness = self.scheduler.versions[policy] - oldest
+        now = self.scheduler.versions[policy]
+        true_staleness = now - min((self.oldest[id(row)] for row in one.rows if not row.failed), default=now)
         for row in one.rows:
             assert row.ended
             assert id(row) not in self.trained | self.dropped

@@ -146,7 +146,7 @@ def test_an_engine_that_answers_too_little_ends_the_run_by_name():
 
 def test_a_call_past_its_deadline_is_a_timeout_that_is_not_made_again():
     def slow(request: Request) -> float:
-        return 30.0 if request.candidate == 1 else 0.0
+        return 60.0 if request.candidate == 1 else 0.0
 
     with source(
         engine_of(latency=slow),
@@ -154,7 +154,7 @@ def test_a_call_past_its_deadline_is_a_timeout_that_is_not_made_again():
         tasks_per_step=2,
         deterministic=False,
         max_retries=3,
-        roles={"deadline_s": 0.3},
+        roles={"deadline_s": 1.5},
     ) as made:
         found = made.collect(1)
     assert found.outcomes == {"ok": 6, "truncated": 0, "invalid": 0, "error": 0, "timeout": 2}
@@ -427,7 +427,7 @@ def test_ctrl_c_in_the_middle_of_a_tick_ends_what_is_under_way(settings):
     made.close()
     assert not made.active
     made.close()
-    assert time.monotonic() - begun < 10
+    assert time.monotonic() - begun < 25
 
 
 def test_closing_after_a_failure_beside_others_that_run_is_quiet(caplog, recwarn):
@@ -454,18 +454,18 @@ def test_a_workflow_that_blocks_the_loop_is_found_by_the_watchdog(capfd):
     async def blocks(task: Task, team: Team) -> Outcome:
         reply = await team["solver"].reply(say(task.question))
         if reply.text == "-1":
-            until = time.monotonic() + 20
+            until = time.monotonic() + 60
             while time.monotonic() < until:
                 time.sleep(0.01)
         return Outcome(answer=reply.text)
 
     with source(
-        engine_of(answers), workflow=workflow_of(blocks), sampler=SMALL, tasks_per_step=1, watchdog_s=0.5
+        engine_of(answers), workflow=workflow_of(blocks), sampler=SMALL, tasks_per_step=1, watchdog_s=1.0
     ) as made:
         begun = time.monotonic()
         with pytest.raises(BlockedLoop, match="has blocked the event loop"):
             made.collect(1)
-        assert time.monotonic() - begun < 10
+        assert time.monotonic() - begun < 30
     assert "blocks" in capfd.readouterr().err
 
 

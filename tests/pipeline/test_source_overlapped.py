@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 from pipeline_builders import again, by_candidate, engine_of, learn, saved, source, source_of, steps, turn_of, turns
 
-from rolecall.engines.base import Request
+from rolecall.engines.base import Reply, Request
 from rolecall.engines.scripted import ScriptedEngine
 from rolecall.errors import EngineError
 from rolecall.pipeline.schedule import Schedule
@@ -19,6 +20,36 @@ from rolecall.rollout.agentic import AgenticGroups
 from rolecall.rollout.steps import StepEpisodes
 
 SMALL = AgenticGroups(n=4, k=2, stages=3)
+
+
+class Late(ScriptedEngine):
+    """Samples at once, under the version of that moment, and answers after a while."""
+
+    def __init__(self, seconds: Callable[[Request], float] = lambda request: 0.0) -> None:
+        super().__init__(by_candidate)
+        self.seconds = seconds
+
+    async def generate(self, requests: Sequence[Request]) -> list[Reply]:
+        replies = await super().generate(requests)
+        await self.wait(requests[0])
+        return replies
+
+    async def wait(self, request: Request) -> None:
+        await asyncio.sleep(self.seconds(request))
+
+
+class Held(Late):
+    """Holds back one reply at a time, until three more versions are published."""
+
+    held = False
+
+    async def wait(self, request: Request) -> None:
+        if self.held or request.candidate:
+            return
+        self.held, wanted = True, self.version(request.policy) + 3
+        while self.version(request.policy) < wanted:
+            await asyncio.sleep(0.001)
+        self.held = False
 
 
 def overlapped(**settings: Any) -> Schedule:
@@ -53,7 +84,7 @@ def ages(found: list[StepEpisodes], *, first: int = 0) -> list[int]:
 @pytest.mark.parametrize("segment_tokens", [None, 5])
 def test_no_completion_is_older_than_the_bound_and_each_is_trained_once(bound, segment_tokens):
     schedule = overlapped(max_staleness=bound, segment_tokens=segment_tokens)
-    with source(engine_of(latency=uneven), schedule=schedule, sampler=SMALL, tasks_per_step=4) as made:
+    with source(Late(uneven), schedule=schedule, sampler=SMALL, tasks_per_step=4) as made:
         found = run(made, 12)
     assert max(ages(found)) <= bound
     assert max(ages(found)) == bound or bound > 1  # it is used
@@ -71,7 +102,7 @@ def test_no_completion_is_older_than_the_bound_and_each_is_trained_once(bound, s
 def test_completions_are_generated_while_the_learner_works_and_none_while_it_publishes():
     during: list[int] = []
     schedule = overlapped(max_staleness=20)
-    with source(engine_of(latency=lambda request: 0.002), schedule=schedule, sampler=SMALL) as made:
+    with source(Late(lambda request: 0.002), schedule=schedule, sampler=SMALL) as made:
         made.collect(1)
 
         def work() -> None:
@@ -89,7 +120,7 @@ def test_completions_are_generated_while_the_learner_works_and_none_while_it_pub
 
 def test_what_happened_beside_the_learner_is_counted_in_the_next_step():
     """Tokens, tasks, calls and picks of the whole run add up to what the engine did."""
-    with source(engine_of(latency=uneven), schedule=overlapped(), sampler=SMALL, tasks_per_step=4) as made:
+    with source(Late(uneven), schedule=overlapped(), sampler=SMALL, tasks_per_step=4) as made:
         found = run(made, 10)
         tail = made.tick
         everything = [
@@ -115,7 +146,7 @@ def test_what_happened_beside_the_learner_is_counted_in_the_next_step():
 
 def test_a_task_that_is_admitted_beside_the_learner_and_in_the_same_step_gets_another_id():
     with source(
-        engine_of(latency=uneven), schedule=overlapped(max_staleness=6), sampler=SMALL, num_tasks=1, tasks_per_step=4
+        Late(uneven), schedule=overlapped(max_staleness=6), sampler=SMALL, num_tasks=1, tasks_per_step=4
     ) as made:
         found = run(made, 10)
     ids = [turn.id for turn in turns(found)]
@@ -123,14 +154,10 @@ def test_a_task_that_is_admitted_beside_the_learner_and_in_the_same_step_gets_an
     assert len({turn.id.split("/")[2] for turn in turns(found)}) > 1
 
 
-def slow_ones(request: Request) -> float:
-    return 0.25 if request.seed % 8 == 0 else 0.001
-
-
 def test_under_drop_groups_that_got_too_old_are_counted_and_not_trained():
     schedule = overlapped(max_staleness=1, on_stale="drop", update_rows=4)
-    with source(engine_of(latency=slow_ones), schedule=schedule, sampler=SMALL, tasks_per_step=8) as made:
-        found = run(made, 16, work_s=0.02)
+    with source(Held(), schedule=schedule, sampler=SMALL, tasks_per_step=8, num_tasks=500) as made:
+        found = run(made, 16, work_s=0.005)
     assert max(ages(found)) <= 1
     dropped = [one for step in found for one in step.graded if one.episode.id in step.untrained]
     assert dropped
@@ -143,7 +170,7 @@ def test_under_drop_groups_that_got_too_old_are_counted_and_not_trained():
 def test_under_mask_the_oldest_version_that_is_trained_is_given_by_policy():
     schedule = overlapped(max_staleness=1, on_stale="mask", max_staleness_by_policy={"judge": 3})
     policies = {"verifier": "judge"}
-    with source(engine_of(latency=uneven), schedule=schedule, sampler=SMALL, policies=policies) as made:
+    with source(Late(uneven), schedule=schedule, sampler=SMALL, policies=policies) as made:
         found = run(made, 4)
     assert [one.min_version for one in found] == [{"shared": n - 1, "judge": n - 3} for n in range(4)]
     assert all(one.untrained == frozenset() for one in found)
@@ -156,7 +183,7 @@ def test_policies_keep_bounds_of_their_own():
     """The judge does not learn: its completions never age. The solver's are held to 1."""
     policies = {"solver": "solver", "verifier": "judge", "corrector": "solver"}
     schedule = overlapped(max_staleness=1, max_staleness_by_policy={"judge": 0})
-    with source(engine_of(latency=uneven), schedule=schedule, sampler=SMALL, policies=policies) as made:
+    with source(Late(uneven), schedule=schedule, sampler=SMALL, policies=policies) as made:
         found = run(made, 8, policies=["solver"])
     for number, one in enumerate(found):
         for turn in turns(one):
@@ -167,14 +194,14 @@ def test_policies_keep_bounds_of_their_own():
 def test_an_overlapped_run_that_goes_on_from_a_checkpoint_loses_nothing_and_counts_nothing_twice():
     """A checkpoint every third step; each time the run goes on for two steps that are lost, as in a kill."""
     options: dict[str, Any] = {"schedule": overlapped(segment_tokens=6), "sampler": SMALL, "tasks_per_step": 4}
-    made = source_of(engine_of(latency=uneven), **options)
+    made = source_of(Late(uneven), **options)
     kept: list[StepEpisodes] = []
     for _ in range(4):
         kept += run(made, 3, first=len(kept) + 1)
         state, versions = saved(made), dict(made.scheduler.versions)
         run(made, 2, first=len(kept) + 1)
         made.close()
-        made = again(state, versions, engine_of(latency=uneven), **options)
+        made = again(state, versions, Late(uneven), **options)
         assert saved(made) == state
     kept += run(made, 2, first=len(kept) + 1)
     state = saved(made)
@@ -203,7 +230,7 @@ def all_trained(group: Any) -> bool:
 
 
 def test_what_the_learner_raises_ends_the_step_and_so_does_what_generation_raises_beside_it():
-    with source(engine_of(latency=uneven), schedule=overlapped(), sampler=SMALL) as made:
+    with source(Late(uneven), schedule=overlapped(), sampler=SMALL) as made:
         made.collect(1)
         with pytest.raises(ZeroDivisionError):
             made.beside(lambda: 1 // 0)

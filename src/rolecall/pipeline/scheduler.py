@@ -395,7 +395,7 @@ class Scheduler:
     def _release(self, taken: Iterable[tuple[Group, tuple[Row, ...]]]) -> list[Released]:
         released = []
         for group, rows in taken:
-            versions = [row.version for row in rows if row.version is not None]
+            versions = [row.version for row in rows if row.version is not None and not row.failed]
             now = self.versions[group.policy]
             staleness = now - min(versions, default=now)
             bound = self.schedule.bound(group.policy)

@@ -130,11 +130,12 @@ class Episodes:
         found: list[dict[str, Any]] = []
         for part in self._parts.get(source, []):
             table = self._index[part]
-            same = truths(pc.and_(pc.equal(table["task"], scalar(task)), pc.equal(table["step"], scalar(step))))
+            same = pc.and_(pc.equal(table["task"], scalar(task)), pc.equal(table["step"], scalar(step)))
+            rows = np.flatnonzero(truths(same)).tolist()
             if peers is not None:
-                for row in np.flatnonzero(same):
-                    same[row] = self._peers(part, int(row)) == peers
-            found += _plain(table.filter(pa.array(same)).select(["episode", "outcome", "team_score"]))
+                rows = [row for row in rows if self._peers(part, row) == peers]
+            chosen = table.select(["episode", "outcome", "team_score"])
+            found += [one for row in rows for one in _plain(chosen.slice(row, 1))]
         return found
 
     def _peers(self, part: Part, row: int) -> str | None:
