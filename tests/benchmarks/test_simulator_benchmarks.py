@@ -52,6 +52,28 @@ def test_a_fit_simulated_again_takes_the_measured_time(load, monkeypatch: pytest
     assert 1.5 < found.times_faster < 4
 
 
+def test_the_benchmarks_have_the_figures_that_they_list(load, monkeypatch: pytest.MonkeyPatch):
+    ulorl, bound = load("simulator_ulorl"), load("simulator_bound")
+    small(ulorl, monkeypatch)
+    few = {"MEANS": (16000,), "SPREADS": ((0.9, None),), "BATCH_COSTS": (0.25,), "PROMPT_COSTS": (0.0,), "STEPS": 3}
+    for name, value in few.items():
+        monkeypatch.setattr(ulorl, name, value)
+    found = ulorl.run(1)
+    assert set(found) == set(ulorl.FIGURES)
+    assert found["fits"]["value"] + found["no_fit"]["value"] == 2 * 3
+    for one in found.values():
+        assert one["low"] <= one["value"] <= one["high"]
+    place = "8_engines/7_to_1"
+    names = [f"{place}/{name}" for name in (*bound.UPDATES, "staleness", "overlapped/0.5")]
+    assert set(names) < set(bound.FIGURES)
+    few = {"ENGINES": (8,), "RATIOS": (7,), "SHARES": (0.5,), "FIGURES": dict.fromkeys(names, "")}
+    for name, value in few.items():
+        monkeypatch.setattr(bound, name, value)
+    found = bound.run(1)
+    assert set(found) == set(names)
+    assert found["8_engines/7_to_1/staleness"]["value"] <= 2
+
+
 def test_the_lengths_of_a_shape_have_its_mean_under_the_limit(load):
     ulorl = load("simulator_ulorl")
     for one in (shape(ulorl), shape(ulorl, mean=20000, sigma=1.1), shape(ulorl, tail_index=1.5)):
