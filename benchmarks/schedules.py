@@ -24,6 +24,7 @@ from figures import Figure, figure, ratio, take_turns
 
 from rolecall.run_folder import RunFolder
 
+PEERS: dict[str, str] = {}
 RECIPES = Path(__file__).resolve().parent.parent / "recipes"
 TOKENS = 80_000
 SEGMENT_TOKENS = 16
