@@ -17,7 +17,8 @@ from rolecall.run_state import FlatRun, Totals
 from rolecall.train import train
 
 Small = Callable[..., RunConfig]
-NEVER_RIGHT = {"algorithm": {"name": "agent_grpo", "n": 2}, "evaluation": {"every_steps": 0}}
+QUICK: dict[str, Any] = {"evaluation": {"every_steps": 0}, "tasks": {"sizes": {"validation": 0, "test": 0}}}
+NEVER_RIGHT = {**QUICK, "algorithm": {"name": "agent_grpo", "n": 2}}
 
 
 def run(config: RunConfig, path: Path, **options: bool) -> dict[str, Any]:
@@ -58,7 +59,7 @@ def test_what_the_untrained_roles_earn_does_not_count(small: Small, tmp_path: Pa
     changes: dict[str, Any] = {
         "workflow": {"name": "solve_verify_correct", "prompts": "tiny", "answer_format": "text"},
         "algorithm": {"name": "agentic_parts:drawn", "n": 2, "stages": 1},
-        "evaluation": {"every_steps": 0},
+        **QUICK,
         "train_roles": ["corrector"],
         "rollout": {"max_flat_steps": 2},
         "steps": 4,
@@ -90,9 +91,9 @@ def test_a_step_that_teaches_begins_the_count_anew() -> None:
 
 
 def test_no_other_setting_of_a_rollout_may_change_on_the_way(small: Small, tmp_path: Path) -> None:
-    run(small(steps=1), tmp_path / "r")
+    run(small(**QUICK, steps=1), tmp_path / "r")
     with pytest.raises(CheckpointError, match="another configuration"):
-        run(small(steps=2, rollout={"max_oversampling": 3.0}), tmp_path / "r", resume=True)
-    run(small(steps=2, rollout={"max_flat_steps": 7}), tmp_path / "r", resume=True)
-    run(small(steps=2, rollout={"max_flat_steps": 7}), tmp_path / "whole")
+        run(small(**QUICK, steps=2, rollout={"max_oversampling": 3.0}), tmp_path / "r", resume=True)
+    run(small(**QUICK, steps=2, rollout={"max_flat_steps": 7}), tmp_path / "r", resume=True)
+    run(small(**QUICK, steps=2, rollout={"max_flat_steps": 7}), tmp_path / "whole")
     assert differences(tmp_path / "whole", tmp_path / "r") == []
