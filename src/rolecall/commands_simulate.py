@@ -43,6 +43,8 @@ def simulate(
     for name in schedule:
         if name not in MODES:
             raise UsageError(f"--schedule {name!r} is no schedule{nearest(name, MODES)}")
+    if timeline is not None and not timeline.parent.is_dir():
+        raise UsageError(f"--timeline {str(timeline)!r} cannot be written: its folder is not there; make it first")
     plan, priced = make_plan(load_config(recipe, overrides)), load_costs(costs)
     names = [name for name in MODES if not schedule or name in schedule]
     timelines: list[Timeline] = []
