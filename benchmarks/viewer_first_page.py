@@ -165,6 +165,7 @@ def chromium() -> Iterator[Callable[[str], float] | None]:
         def opened(address: str) -> float:
             context = browser.new_context()
             page = context.new_page()
+            page.set_default_timeout(120_000)
             begun = time.perf_counter()
             page.goto(address)
             page.wait_for_selector("main[data-shown]")
