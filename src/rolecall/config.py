@@ -182,11 +182,18 @@ class GradingConfig(Section):
 
 
 class EvaluationConfig(Section):
-    """Validation every `every_steps` (0: never) chooses the best checkpoint; the test split is used at the ends."""
+    """Validation every `every_steps` (0: never) chooses the best checkpoint; the test split is used at the ends.
+
+    `on_cliff`: what follows when validation falls from its peak beyond its interval (`dynamics/cliff.py`). `rollback`
+    goes on from the best checkpoint at `rollback_lr` times the learning rate (again times that at each further one), at
+    most `max_rollbacks` times; the fall after the last of them stops the run."""
 
     every_steps: int = Field(default=10, ge=0)
     samples: int = Field(default=1, ge=1)
     greedy: bool = True
+    on_cliff: Literal["warn", "stop", "rollback"] = "warn"
+    max_rollbacks: int = Field(default=2, ge=1)
+    rollback_lr: float = Field(default=0.5, gt=0, le=1)
     sampling: SamplingOverrides = SamplingOverrides()
 
 
@@ -279,6 +286,16 @@ class RunConfig(Section):
             raise ValueError(
                 f"policy {served[0]!r} is served by an endpoint, which need not write the same text twice; set "
                 "deterministic = false"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _one_watch(self) -> RunConfig:
+        if self.evaluation.on_cliff != "warn" and not (self.evaluation.every_steps and self.tasks.sizes.validation):
+            what = "tasks.sizes.validation" if self.evaluation.every_steps else "evaluation.every_steps"
+            raise ValueError(
+                f"evaluation.on_cliff is {self.evaluation.on_cliff!r} and {what} is 0: nothing would see a cliff; set "
+                "it above 0"
             )
         return self
 

@@ -13,6 +13,7 @@ from typing import Any
 from rolecall.algorithms.base import CreditResult
 from rolecall.algorithms.diagnose import Reason, reasons
 from rolecall.assemble import Plan, losses, make_renderers, make_tasks
+from rolecall.cliff_guard import CliffGuard
 from rolecall.dynamics.behaviour import behaviour_metrics
 from rolecall.dynamics.monitor import DynamicsMonitor
 from rolecall.engines.router import make_engine
@@ -57,6 +58,7 @@ class Run:
         self.learners = {n: policy.learner for n, policy in self.policies.items() if policy.learner is not None}
         self.monitor = make_monitor(plan, self.learners)
         self.checkpoints = Checkpoints(plan, folder, self.learners, self.splits.fingerprint)
+        self.guard = CliffGuard(settings=config.evaluation, checkpoints=self.checkpoints)
         with ExitStack() as opened:  # whatever fails from here on ends what was started
             self.loop = LoopRunner()
             opened.callback(self.loop.close)
@@ -107,9 +109,13 @@ class Run:
 
     @property
     def is_last(self) -> bool:
-        """Whether no step follows this one: all are done, or the token budget is spent."""
+        """Whether no step follows this one: all are done, the token budget is spent, or the cliff guard stops."""
         budget = self.config.token_budget
-        return self.step >= self.config.steps or (budget is not None and self.totals.tokens_generated >= budget)
+        return (
+            self.guard.stops(self.totals)
+            or self.step >= self.config.steps
+            or (budget is not None and self.totals.tokens_generated >= budget)
+        )
 
     @property
     def is_flat(self) -> bool:
@@ -193,7 +199,8 @@ class Run:
 
     def validate(self) -> bool:
         """Measure the validation set at its cadence; True when this step is the best so far. A step that is as good as
-        the weights before training counts as better than these."""
+        the weights before training counts as better than these. A cliff stops the run or rolls it back, as configured;
+        the test set has no part in it."""
         every = self.config.evaluation.every_steps
         if not self.splits.validation.tasks or not every or (self.step % every and not self.is_last):
             return False
@@ -201,11 +208,17 @@ class Run:
             found = self.evaluate(self.splits.validation.tasks, label="validation").team
         self.metrics["validation/team"] = found.mean
         self.metrics["validation/team_low"], self.metrics["validation/team_high"] = found.low, found.high
-        best = self.totals.best_validation
-        if not (found.mean > best or (self.totals.best_step == 0 and found.mean == best)):  # NaN: nothing was graded
-            return False
-        self.totals.best_validation, self.totals.best_step = found.mean, self.step
-        return True
+        best = self.totals.best_validation  # NaN: nothing was graded
+        is_best = found.mean > best or (self.totals.best_step == 0 and found.mean == best)
+        if is_best:
+            self.totals.best_validation, self.totals.best_step = found.mean, self.step
+        self.metrics |= self.guard.note(self.totals, self.step, found, is_best=is_best)
+        if self.guard.rolls_back(self.totals):
+            self.progress.note(f"step {self.step}: {self.guard.roll_back(self.totals, self.step)}")
+            self.publish()
+        elif self.guard.stops(self.totals):
+            self.progress.note(f"step {self.step}: {self.guard.stop_words(self.totals)}")
+        return is_best
 
     def validate_start(self) -> None:
         """Measure the validation set before training: the step 0 that the best step has to beat, kept as a checkpoint.

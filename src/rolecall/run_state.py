@@ -35,7 +35,8 @@ class FlatRun(RolecallError):
 @dataclass(slots=True)
 class Totals:
     """What a run has done so far; part of every checkpoint. `flat_steps`: the last steps in a row in which no advantage
-    of a trained role differed from 0, and `flat_why` the reason in the last of them."""
+    of a trained role differed from 0, and `flat_why` the reason in the last of them. `curve`: the validations that the
+    cliff guard watches (step, mean, low, high); `fallen`: the last of them is over a cliff; `rollbacks`: (step, to)."""
 
     tokens_generated: int = 0
     tokens_trained: int = 0
@@ -47,6 +48,9 @@ class Totals:
     best_validation: float = -1.0
     flat_steps: int = 0
     flat_why: str = ""
+    curve: list[list[float]] = field(default_factory=list)
+    fallen: bool = False
+    rollbacks: list[list[int]] = field(default_factory=list)
 
     def note_advantages(self, flat: bool, why: Sequence[str]) -> None:
         """Count a step in which nothing could be learned, for the reasons `why`; any other begins the count anew."""
@@ -122,4 +126,6 @@ def finished_summary(plan: Plan, folder: RunFolder) -> dict[str, Any] | None:
     if manifest["config"] != config_fingerprint(config) or manifest["step"] != summary["steps"]:
         return None
     spent = config.token_budget is not None and summary["tokens"]["generated"] >= config.token_budget
-    return summary if spent or summary["steps"] >= config.steps else None
+    cliff = summary.get("cliff", {})
+    stopped = bool(cliff.get("stopped")) and cliff["on_cliff"] == config.evaluation.on_cliff
+    return summary if spent or stopped or summary["steps"] >= config.steps else None

@@ -62,6 +62,7 @@ def final_summary(run: Run, before: dict[str, Any], after: dict[str, Any]) -> di
         "tokens_per_s": totals.tokens_generated / max(totals.generate_s, 1e-9),
         "parity": {"max_abs_diff": totals.parity_max},
         "outcomes": totals.outcomes,
+        "cliff": run.guard.summary(totals),
         "accuracy": {},
         "roles": {},
         "evaluation": {"before": before, "after": after},

@@ -52,6 +52,7 @@ LAYERS: dict[str, int] = {
     "trackers": 13,
     "serving": 14,
     "sources": 14,
+    "cliff_guard": 14,
     "run": 15,
     "summary": 16,
     "train": 17,

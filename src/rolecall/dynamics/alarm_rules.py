@@ -300,6 +300,27 @@ def validation_fell(scene: Scene) -> Iterator[Signal]:
     )
 
 
+def cliff(scene: Scene) -> Iterator[Signal]:
+    """The smoothed validation fell from its peak, or below where training began, by more than its interval: the figures
+    of `dynamics/cliff.py`."""
+    fallen, last = scene.now.get("cliff/fallen"), scene.now.get("cliff/last")
+    if fallen is None or last is None:
+        return
+    peak, width = scene.now["cliff/peak"], scene.now["cliff/interval"]
+    yield Signal(
+        key="cliff",
+        subject="team",
+        off=fallen > 0.0,
+        well=not fallen and peak - last < 0.5 * width,
+        seen=f"the mean of the last two validations is {last:.3f}; the peak was {peak:.3f} at step "
+        f"{scene.now['cliff/peak_step']:g}",
+        usual=f"within {width:.3f} of the peak, and not below where training began",
+        move='the best checkpoint is kept: stop there (evaluation.on_cliff = "stop"), go back to it ("rollback"), or '
+        "see which role's kl_base, entropy, amplification or mass_share moved first, and docs/interventions.md",
+        patience=1,
+    )
+
+
 def _says_only(scene: Scene, role: str, name: str) -> bool:
     """Whether nearly all verdicts of a role are the one that `name` counts, while the truth is mixed."""
     share, right = scene.now.get(f"behaviour/{role}/{name}"), scene.now.get(f"behaviour/{role}/judged_right")
@@ -349,5 +370,6 @@ RULES: tuple[Rule, ...] = (
     much_lost,
     update_lost,
     validation_fell,
+    cliff,
 )
 """All rules, in the order in which their alarms are told."""

@@ -50,6 +50,7 @@ class Learner:
         self.optimizer_steps = 0
         self.version = 0
         self.device = next(iter(self.parameters.values())).device
+        self.lr_scale = 1.0  # what the cliff guard has made of the learning rate
         if config.gradient_checkpointing:
             enable_gradient_checkpointing(module.model)
         with module.active() as (_, split):
@@ -112,6 +113,7 @@ class Learner:
             "optimizer_steps": self.optimizer_steps,
             "version": self.version,
             "parameters": list(self.parameters),
+            "lr_scale": self.lr_scale,
             "watch": self.watch.state_dict(),
         }
 
@@ -123,6 +125,7 @@ class Learner:
         self.optimizer_steps = state["optimizer_steps"]
         self.version = state["version"]
 
+        self.lr_scale = state.get("lr_scale", 1.0)
     def _optimizer_step(self, samples: Sequence[Sample], offset: int, step: int, progress: UpdateTally) -> None:
         """One optimizer step on `samples`, numbered from `offset`, unless nothing can be learned from them."""
         config, loss = self.config, self.objective.loss
@@ -151,7 +154,7 @@ class Learner:
         persistence = self.watch.before_step(gradients)
         clip_gradients(self.parameters, norm, config.max_grad_norm)
         for group in self.optimizer.param_groups:
-            group["lr"] = learning_rate(config, self.optimizer_steps)
+            group["lr"] = learning_rate(config, self.optimizer_steps) * self.lr_scale
         self.optimizer.step()
         applied = self.watch.after_step()
         self.optimizer.zero_grad(set_to_none=True)

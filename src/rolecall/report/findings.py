@@ -76,6 +76,28 @@ def cliff(run: RunData) -> Iterator[Finding]:
         yield Finding(level="fine", title="Validation did not fall from its peak beyond its interval", text=text)
 
 
+def guard(run: RunData) -> Iterator[Finding]:
+    """What the cliff guard did, in the figures of the summary."""
+    found = mapping(run.summary.get("cliff"))
+    last = f"the mean of the last two validations is {percent(found.get('last'))}, the peak was " if found else ""
+    text = f"{last}{percent(found.get('peak'))} at step {found.get('peak_step')}" if found else ""
+    for rollback in found.get("rollbacks") or ():
+        yield Finding(
+            level="look",
+            title=f"Rolled back from step {rollback['step']} to step {rollback['to']}",
+            text="Validation had fallen; weights and optimiser were put back, and the learning rate was lowered.",
+        )
+    if found.get("stopped"):
+        yield Finding(
+            level="look",
+            title="The cliff guard stopped the run",
+            text=f"{text}. The result is the best step. Look at what moved before the fall; docs/interventions.md.",
+        )
+    elif found.get("cliff"):
+        title = "The run ends on a cliff" if found.get("fell") else "The run ends below where it began"
+        yield Finding(level="look", title=title, text=f"{text}. The best checkpoint is kept, and is the result.")
+
+
 def start(run: RunData) -> Iterator[Finding]:
     """Whether training found anything better than where it started."""
     if run.finished and run.summary.get("best_step") == 0 and run.steps and run.steps[-1] > 0:
@@ -217,4 +239,16 @@ def files(run: RunData) -> Iterator[Finding]:
         yield Finding(level="note", title="The run has not come to its end", text=text + "is there.")
 
 
-RUN_CHECKS: tuple[Check, ...] = (files, accuracy, start, cliff, margin, alarms, numbers, episodes, entropy, parity)
+RUN_CHECKS: tuple[Check, ...] = (
+    files,
+    accuracy,
+    start,
+    cliff,
+    guard,
+    margin,
+    alarms,
+    numbers,
+    episodes,
+    entropy,
+    parity,
+)
