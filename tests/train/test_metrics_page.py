@@ -24,8 +24,8 @@ from rolecall.train import train
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "metrics.md"
 ROLES = ("solver", "verifier", "corrector")
 PLACES = {
-    "<role>": "(solver|verifier|corrector)",
-    "<other>": "(solver|verifier|corrector)",
+    "<role>": "(solver|verifier|corrector|voter|aggregator)",
+    "<other>": "(solver|verifier|corrector|voter|aggregator)",
     "<policy>": "(shared|solver|verifier|corrector)",
     "<part>": "(correct|team|format|letters)",
     "<outcome>": "(ok|truncated|invalid|error|timeout)",
@@ -47,10 +47,7 @@ UNSEEN = {
     "behaviour/<role>/false_alarm": "as above",
     "behaviour/<role>/judged_right": "as above",
     "credit/verdict_weight_right": "as above",
-    "behaviour/<role>/any_correct": "no workflow of these runs has copies side by side",
-    "behaviour/<role>/different": "as above",
-    "behaviour/<role>/possible": "no workflow of these runs has a role that chooses",
-    "behaviour/<role>/chose_right": "as above",
+    "behaviour/<role>/chose_right": "a random model is never right",
 }
 """Documented keys that the small runs of this test need not write."""
 
@@ -59,6 +56,12 @@ MASKED_PIPELINE = {
     "steps": 4,
     "algorithm": {"name": "marsrl", "n": 2, "k": 1, "stages": 2},
     "schedule": {"mode": "pipeline_segments", "segment_tokens": 3, "max_staleness": 0, "on_stale": "mask"},
+}
+
+
+VOTING = {
+    "workflow": {"name": "voting", "prompts": "default", "answer_format": "text"},
+    "sampling": {"max_prompt_tokens": 2048},
 }
 
 
@@ -102,6 +105,7 @@ def written(tmp_path_factory: pytest.TempPathFactory, random_model: str, task_fi
             {"sharing": "isolated", "train_roles": ["solver"]},
             {"sharing": "shared", "algorithm": {"name": "agent_grpo", "n": 4, "balance_verdicts": True}},
             {**MASKED_PIPELINE, "sharing": "shared"},
+            {**VOTING, "sharing": "shared"},
         )
     ):
         config = small(random_model, task_file, **changes)

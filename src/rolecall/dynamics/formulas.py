@@ -80,6 +80,40 @@ def role_metrics(roles: Sequence[str], gram: Gram, tokens: Mapping[str, int]) ->
     return metrics
 
 
+def amplification(gram: Gram) -> float:
+    """||sum_c g_c|| / mean_c ||g_c|| of N copies, in [0, N]: N when all pull one way, about sqrt(N) when they are
+    independent and of one size, 0 when they cancel out (or there is no gradient).
+
+    >>> amplification([[4.0, 4.0], [4.0, 4.0]]), amplification([[4.0, -4.0], [-4.0, 4.0]])
+    (2.0, 0.0)
+    """
+    return ratio(total_norm(gram), sum(norms(gram)) / len(gram))
+
+
+def mean_cosine(gram: Gram) -> float:
+    """Mean over the pairs i < j of `cosine`; with equal norms amplification^2 = N (1 + (N - 1) mean_cosine).
+
+    >>> mean_cosine([[1.0, 1.0, 0.0], [1.0, 1.0, 0.0], [0.0, 0.0, 1.0]])
+    0.3333333333333333
+    """
+    pairs = [cosine(gram, i, j) for j in range(len(gram)) for i in range(j)]
+    return sum(pairs) / len(pairs)
+
+
+def copy_metrics(role: str, true: Gram, control: Gram, units: int) -> dict[str, float]:
+    """The figures of a role's copies, keyed `dynamics/<role>/...`. `control`: the same trajectories dealt to the copies
+    at random; `units`: how many there are."""
+    area = f"dynamics/{role}"
+    return {
+        f"{area}/copies": float(len(true)),
+        f"{area}/copy_units": float(units),
+        f"{area}/amplification": amplification(true),
+        f"{area}/amplification_control": amplification(control),
+        f"{area}/copy_cosine": mean_cosine(true),
+        f"{area}/copy_cosine_control": mean_cosine(control),
+    }
+
+
 def update_metrics(
     norm_by_role: Mapping[str, float], along: Mapping[str, float], update_norm: float
 ) -> tuple[dict[str, float], dict[str, float]]:

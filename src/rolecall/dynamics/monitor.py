@@ -15,6 +15,7 @@ from rolecall.records import GradedEpisode
 
 class Clock(Protocol):
     seconds: float
+    copies_seconds: float
 
 
 class Watched(Protocol):
@@ -68,7 +69,7 @@ class DynamicsMonitor:
     def before_update(self, step: int, graded: Iterable[GradedEpisode]) -> None:
         """Take roles that are seen for the first time into the probe set; score the set where the step is due."""
         for learner in self.learners.values():
-            learner.watch.seconds = 0.0
+            learner.watch.seconds = learner.watch.copies_seconds = 0.0
         self._probe_s, self._last = 0.0, {}
         if not self.settings.probe_every_steps:
             return
@@ -83,8 +84,11 @@ class DynamicsMonitor:
 
     def after_update(self, step: int) -> dict[str, float]:
         """`dynamics/<role>/kl_base`, `kl_last` and `probe_tokens` where the step is due; `time/dynamics_s` and, in due
-        steps, `time/probe_s`. Figures of gradients are in the metrics of the update reports."""
-        metrics = {"time/dynamics_s": sum(learner.watch.seconds for learner in self.learners.values())}
+        steps, `time/copies_s` and `time/probe_s`. Figures of gradients are in the metrics of the update reports."""
+        watches = [learner.watch for learner in self.learners.values()]
+        metrics = {"time/dynamics_s": sum(watch.seconds for watch in watches)}
+        if self.settings.copies_due(step):
+            metrics["time/copies_s"] = sum(watch.copies_seconds for watch in watches)
         if not self._last:
             return metrics
         begun = time.perf_counter()

@@ -74,6 +74,9 @@ class DynamicsSettings:
     (0: never). The set is the first `probe_turns` turns a role that the run sees, spread over the step, and at most
     `probe_positions` tokens of them; fewer where those times the vocabulary would exceed `max_probe_logits`.
 
+    `copies_every_steps`: amplification of the copies of a role with its control, at step 1 and every so many steps (0:
+    never). Costs one more forward and backward pass over the roles that have copies, in the steps in which it is due.
+
     >>> DynamicsSettings().probe_every_steps
     5
     """
@@ -85,21 +88,27 @@ class DynamicsSettings:
     probe_turns: int = 8
     probe_positions: int = 128
     max_probe_logits: int = 2**25
+    copies_every_steps: int = 20
     alarms: AlarmSettings = field(default_factory=AlarmSettings)
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.persistence_decay < 1.0:
             raise ConfigError(f"dynamics.persistence_decay is {self.persistence_decay}; wanted 0 or more and below 1")
-        if self.probe_every_steps < 0 or self.max_parameters < 0:
-            raise ConfigError(
-                f"dynamics.probe_every_steps ({self.probe_every_steps}) and dynamics.max_parameters "
-                f"({self.max_parameters}) must be at least 0"
-            )
+        for name in ("probe_every_steps", "copies_every_steps", "max_parameters"):
+            if getattr(self, name) < 0:
+                raise ConfigError(f"dynamics.{name} is {getattr(self, name)}; wanted 0 or more")
         for name in ("probe_turns", "probe_positions", "max_probe_logits"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"dynamics.{name} is {getattr(self, name)}; wanted 1 or more")
 
     def probe_due(self, step: int) -> bool:
         """Whether the KL on the probe set is measured in this step."""
-        every = self.probe_every_steps
-        return every > 0 and (step == 1 or step % every == 0)
+        return _due(self.probe_every_steps, step)
+
+    def copies_due(self, step: int) -> bool:
+        """Whether the amplification of copies is measured in this step."""
+        return self.gradients and _due(self.copies_every_steps, step)
+
+
+def _due(every: int, step: int) -> bool:
+    return every > 0 and step > 0 and (step == 1 or step % every == 0)

@@ -33,17 +33,18 @@ class Applied:
 
 
 class UpdateWatch:
-    """Watches the optimizer steps of one policy. `seconds` is what it has cost since it was last set to 0."""
+    """Watches the optimizer steps of one policy. `seconds` is what it has cost since it was last set to 0, and
+    `copies_seconds` what passes over the copies of roles have."""
 
     def __init__(self, parameters: Sequence[nn.Parameter], settings: DynamicsSettings | None = None) -> None:
-        settings = settings or DynamicsSettings()
+        self.settings = settings = settings or DynamicsSettings()
         self.parameters = list(parameters)
         self.gradients = settings.gradients
         size = sum(parameter.numel() for parameter in self.parameters)
         self.exact = settings.gradients and size <= settings.max_parameters
         self.decay = settings.persistence_decay
         self.means: dict[str, Tensor] = {}
-        self.seconds = 0.0
+        self.seconds = self.copies_seconds = 0.0
         self.clock: Callable[[], float] = time.perf_counter
         self._held: Tensor | None = None
         self._roles: RoleGradients | None = None
@@ -97,6 +98,14 @@ class UpdateWatch:
                 moved=ratio(moved, asked_all),
                 along={role: -inner_product(roles.buffers[role], delta) for role in roles.roles},
             )
+
+    @contextmanager
+    def timed_copies(self) -> Iterator[None]:
+        begun = self.clock()
+        try:
+            yield
+        finally:
+            self.copies_seconds += self.clock() - begun
 
     @contextmanager
     def timed(self) -> Iterator[None]:

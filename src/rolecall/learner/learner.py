@@ -18,15 +18,17 @@ from rolecall.dynamics.settings import DynamicsSettings
 from rolecall.dynamics.update_watch import UpdateWatch
 from rolecall.errors import ConfigError, LearnerError
 from rolecall.learner.config import LearnerConfig
+from rolecall.learner.copies import CopyGrams, copy_gradients
 from rolecall.learner.logprobs import Split, TokenScores, token_scores
-from rolecall.learner.modules import PolicyModule
-from rolecall.learner.objective import Objective, References, measure
+from rolecall.learner.modules import PolicyModule, enable_gradient_checkpointing
+from rolecall.learner.objective import Objective, References, TokenLoss, measure
 from rolecall.learner.optim import clip_gradients, is_out_of_memory, learning_rate, make_optimizer
 from rolecall.learner.packing import Microbatch, Weighted, draw, pack, split_minibatches
 from rolecall.learner.probe import Array, next_token_logprobs
 from rolecall.learner.progress import UpdateReport, UpdateTally
+from rolecall.learner.samples import scored_sample
 from rolecall.learner.weights import denominator, span_weights
-from rolecall.records import Sample, Span
+from rolecall.records import Sample
 
 
 class Learner:
@@ -48,9 +50,9 @@ class Learner:
         self.optimizer = make_optimizer(self.parameters, config)
         self.watch = UpdateWatch(list(self.parameters.values()))
         self.optimizer_steps = 0
+        self.lr_scale = 1.0  # what the cliff guard has made of the learning rate
         self.version = 0
         self.device = next(iter(self.parameters.values())).device
-        self.lr_scale = 1.0  # what the cliff guard has made of the learning rate
         if config.gradient_checkpointing:
             enable_gradient_checkpointing(module.model)
         with module.active() as (_, split):
@@ -111,9 +113,9 @@ class Learner:
         return {
             "optimizer": self.optimizer.state_dict(),
             "optimizer_steps": self.optimizer_steps,
+            "lr_scale": self.lr_scale,
             "version": self.version,
             "parameters": list(self.parameters),
-            "lr_scale": self.lr_scale,
             "watch": self.watch.state_dict(),
         }
 
@@ -123,9 +125,9 @@ class Learner:
         self.optimizer.load_state_dict(state["optimizer"])
         self.watch.load_state_dict(state.get("watch", {"means": {}}))
         self.optimizer_steps = state["optimizer_steps"]
+        self.lr_scale = state.get("lr_scale", 1.0)
         self.version = state["version"]
 
-        self.lr_scale = state.get("lr_scale", 1.0)
     def _optimizer_step(self, samples: Sequence[Sample], offset: int, step: int, progress: UpdateTally) -> None:
         """One optimizer step on `samples`, numbered from `offset`, unless nothing can be learned from them."""
         config, loss = self.config, self.objective.loss
@@ -146,6 +148,7 @@ class Learner:
             if self.watch.gradients:
                 progress.add_roles(tokens, {})
             return
+        copies = self._copies(rows, computed, step, progress)
         value, gradients, gram = self._accumulate(computed, version, progress)
         norm = gradients.norm
         if not (math.isfinite(value) and math.isfinite(norm)):
@@ -166,6 +169,7 @@ class Learner:
         if self.watch.gradients:
             progress.add_roles(tokens, products)
             progress.add_step(roles, products, persistence, applied)
+            progress.add_copies(copies)
 
     def _accumulate(
         self, rows: Sequence[Weighted], version: int | None, progress: UpdateTally
@@ -186,8 +190,25 @@ class Learner:
             gram = gradients.finish()
         return value, gradients, gram
 
-    def _backward(self, batch: Microbatch, version: int | None, progress: UpdateTally) -> float:
-        """Forward and backward of one microbatch; returns its loss."""
+    def _copies(
+        self, rows: Sequence[Weighted], computed: Sequence[Weighted], step: int, progress: UpdateTally
+    ) -> dict[str, CopyGrams]:
+        """The gradients of the copies of roles, where the step is due for them; gradients are empty afterwards."""
+        if not self.watch.settings.copies_due(step):
+            return {}
+
+        def backward(inside: Sequence[Weighted]) -> None:
+            packed = pack(inside, self.config.microbatch_tokens, by_copy=False, device=self.device, share=self.fast)
+            for batch in (batch for batches in packed.values() for batch in batches):
+                self._loss(batch, progress)
+
+        with self.watch.timed_copies():
+            self.optimizer.zero_grad(set_to_none=True)
+            parameters = list(self.parameters.values())
+            return copy_gradients(rows, computed, parameters, backward, seed=self.config.seed, step=step)
+
+    def _loss(self, batch: Microbatch, progress: UpdateTally) -> tuple[Tensor, References, TokenScores, TokenLoss]:
+        """Forward and backward of one microbatch: its loss, and what that was made of."""
         references = self._references(batch, progress)
         with self.module.active() as (model, split):
             entropy_gradient = self.objective.loss.entropy_coef != 0.0
@@ -195,6 +216,11 @@ class Learner:
             made = self.objective(batch, scores, references)
             value = (batch.weights_N * made.loss_N).sum()
             value.backward()  # type: ignore[no-untyped-call]
+        return value, references, scores, made
+
+    def _backward(self, batch: Microbatch, version: int | None, progress: UpdateTally) -> float:
+        """Forward and backward of one microbatch, measured; returns its loss."""
+        value, references, scores, made = self._loss(batch, progress)
         figure = float(value.detach())
         progress.role_loss.add(batch.role, figure, float(batch.weights_N.sum()))
         measure(progress.tallies, batch, scores, made, references, self.objective, share=1.0, version=version)
@@ -290,32 +316,3 @@ class Learner:
                 raise LearnerError(f"a sample of policy {sample.policy!r} reached the learner of {self.name!r}")
             if not sample.spans or not sample.num_trained:
                 raise LearnerError(f"a sample of role {sample.role!r} has no trained token; leave it out")
-
-
-def scored_sample(policy: str, prompt: Sequence[int], completion: Sequence[int], temperature: float) -> Sample:
-    """A sample that only asks for the log-probabilities of a completion."""
-    size = len(prompt) + len(completion)
-    return Sample(
-        policy=policy,
-        role="",
-        copy=0,
-        token_ids=(*prompt, *completion),
-        logprobs=(0.0,) * size,
-        spans=(Span(turn_id="", start=len(prompt), stop=size, advantage=0.0, version=0),),
-        temperature=temperature,
-    )
-
-
-def enable_gradient_checkpointing(model: Any) -> None:
-    """Recompute activations in the backward pass; Transformers does so in training mode only, so dropout must be 0."""
-    model.train()
-    for module in model.modules():
-        if isinstance(module, torch.nn.Dropout):
-            module.p = 0.0
-        if getattr(module, "attention_dropout", 0.0):
-            module.attention_dropout = 0.0
-    if hasattr(model, "activation_checkpointing_enable"):
-        model.activation_checkpointing_enable(activation_checkpointing_kwargs={"use_reentrant": False})
-    else:
-        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
-    model.enable_input_require_grads()

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
-from rolecall.dynamics.formulas import perplexity_ratio, ratio, role_metrics, update_metrics
+from rolecall.dynamics.formulas import copy_metrics, perplexity_ratio, ratio, role_metrics, update_metrics
 from rolecall.dynamics.update_watch import Applied
+from rolecall.learner.copies import CopyGrams
 from rolecall.learner.objective import Tallies, Tally
 from rolecall.records import Sample
 
@@ -47,6 +48,12 @@ class UpdateTally:
         gram = [[products.get((a, b), 0.0) for b in roles] for a in roles]
         for key, figure in role_metrics(roles, gram, tokens).items():
             self.roles.add(key, figure, 1.0)
+
+    def add_copies(self, found: Mapping[str, CopyGrams]) -> None:
+        """Figures of the copies of roles in one optimizer step."""
+        for role, grams in found.items():
+            for key, figure in copy_metrics(role, grams.true, grams.control, grams.units).items():
+                self.roles.add(key, figure, 1.0)
 
     def add_step(
         self,

@@ -107,6 +107,20 @@ def _check_sampling(role: str, sampling: Mapping[str, Sampling], allow_truncated
         )
 
 
+def scored_sample(policy: str, prompt: Sequence[int], completion: Sequence[int], temperature: float) -> Sample:
+    """A sample that only asks for the log-probabilities of a completion."""
+    size = len(prompt) + len(completion)
+    return Sample(
+        policy=policy,
+        role="",
+        copy=0,
+        token_ids=(*prompt, *completion),
+        logprobs=(0.0,) * size,
+        spans=(Span(turn_id="", start=len(prompt), stop=size, advantage=0.0, version=0),),
+        temperature=temperature,
+    )
+
+
 @dataclass(slots=True)
 class _Sequence:
     """A sample in the making."""
