@@ -150,7 +150,7 @@ def test_a_healthy_run_raises_none() -> None:
 
 
 def test_every_rule_has_a_case() -> None:
-    tested = {key for _, key, *_ in CASES.values()} | {"validation_fell"}
+    tested = {key for _, key, *_ in CASES.values()} | {"validation_fell", "cliff"}
     rules = {rule.__name__ for rule in RULES}
     named = {"always_agrees": "verdicts_stuck", "always_rejects": "verdicts_stuck"}
     named |= {"much_truncated": "much_lost", "much_unparsed": "much_lost"}
@@ -260,6 +260,24 @@ def test_validation_below_its_peak_by_more_than_the_interval_of_the_difference()
     assert f"within {width:.3f}" in alarm.usual
     assert one.update(6, healthy()) == []  # no validation in this step: nothing is said
     assert one.active == (("validation_fell", "team"),)
+
+
+def test_a_cliff_is_told_once_and_again_only_after_it_was_climbed_back() -> None:
+    def seen(step: int, last: float, fallen: float) -> list[Alarm]:
+        figures = {"peak": 0.7, "peak_step": 2.0, "last": last, "interval": 0.06, "fallen": fallen}
+        return one.update(step, healthy(**{f"cliff__{name}": value for name, value in figures.items()}))
+
+    one = board()
+    assert seen(1, 0.7, 0.0) == []
+    [alarm] = seen(2, 0.6, 1.0)
+    assert (alarm.key, alarm.subject) == ("cliff", "team")
+    assert alarm.seen == "the mean of the last two validations is 0.600; the peak was 0.700 at step 2"
+    assert seen(3, 0.6, 1.0) == []
+    assert seen(4, 0.65, 0.0) == []  # no fall any more, and not well back: it stands
+    assert one.active == (("cliff", "team"),)
+    assert seen(5, 0.69, 0.0) == []
+    assert one.active == ()
+    assert [alarm.key for alarm in seen(6, 0.5, 1.0)] == ["cliff"]
 
 
 def test_mismatch_is_bounded_by_dtype() -> None:
