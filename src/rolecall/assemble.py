@@ -144,7 +144,8 @@ def learner_config(config: RunConfig, policy: PolicyConfig) -> LearnerConfig:
 
 
 def spans_the_run(learner: LearnerConfig) -> bool:
-    return learner.schedule != "constant" and learner.schedule_steps == 0
+    fixed = learner.optimizer_steps == "fixed_minibatch"  # as many optimizer steps as there are samples for
+    return learner.schedule != "constant" and learner.schedule_steps == 0 and not fixed
 
 
 def own_learner(config: RunConfig, policy: PolicyConfig) -> LearnerConfig:

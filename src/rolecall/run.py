@@ -176,9 +176,9 @@ class Run:
                 }
             )
         self.metrics |= {f"samples/{name}": count for name, count in counts.items()}
-        self.metrics |= self.monitor.after_update(self.step)
         for report in reports.values():
             self.metrics |= report.metrics
+        self.metrics |= self.monitor.after_update(self.step, self.metrics)
         for name in reports:
             self.parity.check_sampled(self.policies[name], self.metrics.get(f"learner/{name}/mismatch"))
         self.totals.tokens_trained += sum(s.num_trained for rows in samples.values() for s in rows)

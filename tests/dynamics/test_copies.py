@@ -121,7 +121,7 @@ def test_relabelling_keeps_the_sizes_of_the_copies_and_depends_on_nothing_but_it
     assert labels == relabelled(samples[::-1], seed=1, step=2)
     assert labels != relabelled(samples, seed=1, step=3)
     assert labels != relabelled(samples, seed=2, step=2)
-    assert 0 < sum(label == copy for (_, copy), label in labels.items()) < 20
+    assert 0 < sum(label == copy for (_, _, copy), label in labels.items()) < 20
 
 
 def test_the_samples_of_one_trajectory_stay_together() -> None:
@@ -193,7 +193,7 @@ def test_copies_that_say_the_same_amplify_by_their_number_in_shared_and_in_isola
     for metrics in (shared, isolated):
         assert metrics["dynamics/voter/amplification"] == pytest.approx(3.0, rel=1e-4)
         assert metrics["dynamics/voter/copy_cosine"] == pytest.approx(1.0, rel=1e-4)
-        assert metrics["dynamics/voter/amplification_control"] < 2.9
+        assert metrics["dynamics/voter/amplification_control"] < metrics["dynamics/voter/amplification"] - 0.01
 
 
 @pytest.mark.parametrize("kind", [model_spec, adapter_spec], ids=["model", "adapter"])

@@ -48,11 +48,13 @@ def test_the_applied_update_is_weighed_along_each_role_by_hand() -> None:
     assert applied.along == pytest.approx({"a": 0.6, "b": -0.4})  # b's gradient asked for the other direction
     cosines, pushes = update_metrics({"a": 2.0, "b": 1.0}, applied.along, applied.update_norm)
     assert cosines == pytest.approx({"dynamics/a/cosine_update": 0.6, "dynamics/b/cosine_update": -0.8})
-    assert pushes == pytest.approx({"dynamics/a/push": 0.3, "dynamics/b/push": -0.4})
+    sizes = {"dynamics/a/update_norm": 0.5, "dynamics/b/update_norm": 0.5}
+    assert pushes == pytest.approx({"dynamics/a/push": 0.3, "dynamics/b/push": -0.4} | sizes)
 
 
 def test_a_role_without_gradient_or_a_step_without_update_has_cosines_and_pushes_of_zero() -> None:
-    assert update_metrics({"a": 0.0}, {"a": 0.0}, 1.0) == ({"dynamics/a/cosine_update": 0.0}, {"dynamics/a/push": 0.0})
+    cosines, pushes = update_metrics({"a": 0.0}, {"a": 0.0}, 1.0)
+    assert (cosines["dynamics/a/cosine_update"], pushes["dynamics/a/push"]) == (0.0, 0.0)
     assert update_metrics({"a": 1.0}, {"a": 0.0}, 0.0)[0] == {"dynamics/a/cosine_update": 0.0}
 
 
@@ -150,6 +152,7 @@ def test_the_update_report_names_the_difference_that_adamw_made_to_the_weights(t
             metrics[f"dynamics/{role}/cosine_update"] * moved, rel=1e-4
         )
         assert metrics[f"dynamics/{role}/optimizer_steps"] == 1.0
+        assert metrics[f"dynamics/{role}/update_norm"] == metrics["learner/team/update_norm"]
 
 
 def test_pushes_add_up_over_optimizer_steps_and_cosines_are_their_mean(tiny_model: Tiny) -> None:

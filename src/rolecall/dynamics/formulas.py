@@ -121,13 +121,15 @@ def update_metrics(
 
     `along[r]` = -<g_r, delta> is, to first order, how much the step lowered role r's loss. cosine_r = along_r /
     (||g_r|| ||delta||): 1 when the step went straight down role r's gradient, below 0 when it went up.
-    push_r = along_r / ||g_r||: the length of the step along role r's descent direction, in units of weights.
+    push_r = along_r / ||g_r||: the length of the step along role r's descent direction, in units of weights;
+    update_norm_r = ||delta||: that of the whole step, which moved the weights that role r speaks with.
 
     >>> update_metrics({"a": 2.0}, {"a": 3.0}, 6.0)
-    ({'dynamics/a/cosine_update': 0.25}, {'dynamics/a/push': 1.5})
+    ({'dynamics/a/cosine_update': 0.25}, {'dynamics/a/push': 1.5, 'dynamics/a/update_norm': 6.0})
     """
     cosines = {f"dynamics/{r}/cosine_update": ratio(d, norm_by_role[r] * update_norm) for r, d in along.items()}
-    return cosines, {f"dynamics/{r}/push": ratio(d, norm_by_role[r]) for r, d in along.items()}
+    pushes = {f"dynamics/{r}/push": ratio(d, norm_by_role[r]) for r, d in along.items()}
+    return cosines, pushes | {f"dynamics/{r}/update_norm": update_norm for r in along}
 
 
 def perplexity_ratio(mean_log_ratio: float) -> float:

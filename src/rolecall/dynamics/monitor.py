@@ -12,6 +12,9 @@ from rolecall.dynamics.drift import Array, ProbeRow, mean_kl, probe_rows, turns_
 from rolecall.dynamics.settings import DynamicsSettings
 from rolecall.records import GradedEpisode
 
+SUMMED = ("optimizer_steps", "update_norm", "push")
+"""What of a role's effective push is also summed over the run."""
+
 
 class Clock(Protocol):
     seconds: float
@@ -62,6 +65,7 @@ class DynamicsMonitor:
             RULES, {r: p for r, p in self.roles.items() if r in trained}, self.settings.alarms, coarse=coarse
         )
         self.rows: dict[str, list[ProbeRow]] = {}
+        self.totals: dict[str, float] = {}
         self._base: dict[str, Array] = {}
         self._last: dict[str, Array] = {}
         self._probe_s = 0.0
@@ -82,13 +86,15 @@ class DynamicsMonitor:
                 self._last[role] = self._learner(role).next_token_logprobs(rows)
             self._probe_s = time.perf_counter() - begun
 
-    def after_update(self, step: int) -> dict[str, float]:
+    def after_update(self, step: int, reported: Mapping[str, float] | None = None) -> dict[str, float]:
         """`dynamics/<role>/kl_base`, `kl_last` and `probe_tokens` where the step is due; `time/dynamics_s` and, in due
-        steps, `time/copies_s` and `time/probe_s`. Figures of gradients are in the metrics of the update reports."""
+        steps, `time/copies_s` and `time/probe_s`; and the sums over the run of what the update reports (`reported`, the
+        metrics of all policies) say of each role's effective push."""
         watches = [learner.watch for learner in self.learners.values()]
         metrics = {"time/dynamics_s": sum(watch.seconds for watch in watches)}
         if self.settings.copies_due(step):
             metrics["time/copies_s"] = sum(watch.copies_seconds for watch in watches)
+        metrics |= self._sum_up(reported or {})
         if not self._last:
             return metrics
         begun = time.perf_counter()
@@ -118,7 +124,7 @@ class DynamicsMonitor:
             role: [[list(row.token_ids), list(row.positions), row.temperature] for row in probe]
             for role, probe in self.rows.items()
         }
-        return {"rows": rows, "alarms": self.board.state()}
+        return {"rows": rows, "alarms": self.board.state(), "totals": self.totals}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         self.rows = {
@@ -129,7 +135,17 @@ class DynamicsMonitor:
             for role, probe in state["rows"].items()
         }
         self._base, self._last = {}, {}
+        self.totals = dict(state.get("totals", {}))
         self.board.restore(state["alarms"])
+
+    def _sum_up(self, reported: Mapping[str, float]) -> dict[str, float]:
+        """`dynamics/<role>/total_<name>` for every name of `SUMMED`, over all steps of the run."""
+        for role in self.roles:
+            for name in SUMMED:
+                if (figure := reported.get(f"dynamics/{role}/{name}")) is not None:
+                    key = f"dynamics/{role}/total_{name}"
+                    self.totals[key] = self.totals.get(key, 0.0) + figure
+        return dict(self.totals)
 
     def _fill(self, graded: Iterable[GradedEpisode]) -> None:
         missing = [role for role in self.roles if role not in self.rows]

@@ -14,6 +14,7 @@ RatioAgainst = Literal["sampled", "last"]
 Schedule = Literal["constant", "cosine", "linear"]
 Precision = Literal["float32", "bfloat16", "bfloat16_plain"]
 OnFailure = Literal["skip", "stop"]
+OptimizerSteps = Literal["one", "fixed_minibatch"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -31,6 +32,10 @@ class LearnerConfig:
     start of the update (`last`, which `Loss.correction` implies). `skip_zero_advantage` spares the computation of
     samples whose every loss term is 0, but for the share that `Loss.probe_share` names. `role_weights` multiplies the
     loss of a role and leaves every denominator as it is.
+    `optimizer_steps`: `one` makes `minibatches` optimizer steps in a training step, one as it comes, however many
+    trajectories there are; `fixed_minibatch` as many as they fill minibatches of `minibatch_sequences`, rounded to the
+    nearest and at least one, so that a policy whose role has three copies makes three to another's one (the workflow
+    study, arXiv 2605.24202).
 
     >>> LearnerConfig().lr
     1e-05
@@ -46,6 +51,8 @@ class LearnerConfig:
     schedule_steps: int = 0
     min_lr_ratio: float = 0.0
     minibatches: int = 1
+    optimizer_steps: OptimizerSteps = "one"
+    minibatch_sequences: int = 512
     microbatch_tokens: int = 16384
     by_copy: bool = False
     precision: Precision = "float32"
@@ -59,6 +66,7 @@ class LearnerConfig:
     def __post_init__(self) -> None:
         _one_of("learner.schedule", self.schedule, get_args(Schedule))
         _one_of("learner.precision", self.precision, get_args(Precision))
+        _one_of("learner.optimizer_steps", self.optimizer_steps, get_args(OptimizerSteps))
         _one_of("learner.on_nonfinite", self.on_nonfinite, get_args(OnFailure))
         _one_of("learner.ratio_against", self.ratio_against, get_args(RatioAgainst))
         for role, weight in self.role_weights.items():
@@ -75,10 +83,13 @@ class LearnerConfig:
             raise ConfigError(f"learner.betas are {list(self.betas)}; wanted two numbers in [0, 1)")
         if not 0.0 <= self.min_lr_ratio <= 1.0:
             raise ConfigError(f"learner.min_lr_ratio is {self.min_lr_ratio}; wanted a share of lr in [0, 1]")
-        if self.minibatches < 1 or self.microbatch_tokens < 1:
+        for name in ("minibatches", "minibatch_sequences", "microbatch_tokens"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"learner.{name} is {getattr(self, name)}; wanted at least 1")
+        if self.optimizer_steps == "fixed_minibatch" and self.minibatches != 1:
             raise ConfigError(
-                f"learner.minibatches ({self.minibatches}) and learner.microbatch_tokens ({self.microbatch_tokens}) "
-                "must be at least 1"
+                f"learner.minibatches = {self.minibatches} and learner.optimizer_steps = 'fixed_minibatch' contradict "
+                "each other: set the size, learner.minibatch_sequences, and leave minibatches out"
             )
         if self.schedule != "constant" and 0 < self.schedule_steps <= self.warmup_steps:
             raise ConfigError(

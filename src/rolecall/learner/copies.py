@@ -16,11 +16,8 @@ from torch import Tensor, nn
 
 from rolecall.dynamics.formulas import Gram
 from rolecall.dynamics.role_gradients import flatten, inner_product
-from rolecall.learner.packing import Weighted, draw
+from rolecall.learner.packing import Trajectory, Weighted, draw, trajectory
 from rolecall.records import Sample
-
-Trajectory = tuple[str, int]
-"""An episode (or, without one, a turn) and a copy: what moves to another copy as a whole."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -50,11 +47,7 @@ def relabelled(samples: Iterable[Sample], seed: int, step: int) -> dict[Trajecto
     is drawn from `seed`, `step` and the trajectory alone."""
     trajectories = sorted({trajectory(sample) for sample in samples})
     order = sorted(trajectories, key=lambda one: draw(seed, step, "copies", *one))
-    return dict(zip(order, sorted(copy for _, copy in trajectories), strict=True))
-
-
-def trajectory(sample: Sample) -> Trajectory:
-    return sample.episode_id or sample.spans[0].turn_id, sample.copy
+    return dict(zip(order, sorted(copy for _, _, copy in trajectories), strict=True))
 
 
 def copy_gradients(

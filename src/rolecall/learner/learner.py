@@ -23,7 +23,15 @@ from rolecall.learner.logprobs import Split, TokenScores, token_scores
 from rolecall.learner.modules import PolicyModule, enable_gradient_checkpointing
 from rolecall.learner.objective import Objective, References, TokenLoss, measure
 from rolecall.learner.optim import clip_gradients, is_out_of_memory, learning_rate, make_optimizer
-from rolecall.learner.packing import Microbatch, Weighted, draw, pack, split_minibatches
+from rolecall.learner.packing import (
+    Microbatch,
+    Weighted,
+    draw,
+    num_minibatches,
+    pack,
+    split_minibatches,
+    trajectory,
+)
 from rolecall.learner.probe import Array, next_token_logprobs
 from rolecall.learner.progress import UpdateReport, UpdateTally
 from rolecall.learner.samples import scored_sample
@@ -66,7 +74,10 @@ class Learner:
         progress = UpdateTally()
         if not samples:
             return progress.report(self.name, samples, lr=0.0, skipped="no samples")
-        parts = split_minibatches(samples, config.minibatches, config.seed, step)
+        fixed = config.optimizer_steps == "fixed_minibatch"
+        number = num_minibatches(samples, config.minibatch_sequences) if fixed else config.minibatches
+        parts = split_minibatches(samples, number, config.seed, step)
+        progress.sequences = [len({trajectory(sample) for sample in part}) for part in parts]
         if self.objective.needs_last(len(parts)):
             progress.last = self._score_samples([sample for part in parts for sample in part])
         offset = 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -51,6 +52,21 @@ class Microbatch:
     num_turns: int
 
 
+Trajectory = tuple[str, str, int]
+"""An episode (or, without one, a turn), a role and a copy."""
+
+
+def trajectory(sample: Sample) -> Trajectory:
+    """What stays together whatever is dealt out: the samples of one role and copy in one episode."""
+    return sample.episode_id or sample.spans[0].turn_id, sample.role, sample.copy
+
+
+def num_minibatches(samples: Sequence[Sample], size: int) -> int:
+    """How many minibatches of about `size` trajectories the samples fill: the nearest whole number, at least 1, so
+    that no optimizer step is made on a small remainder."""
+    return max(1, math.floor(len({trajectory(sample) for sample in samples}) / size + 0.5))
+
+
 def split_minibatches(samples: Sequence[Sample], parts: int, seed: int, step: int) -> list[list[Sample]]:
     """Deal the samples of a step to `parts` optimizer steps of about equal trained tokens, in an order drawn from
     `seed` and `step`. Turns of one trajectory stay together, so that merging them changes nothing here; a part
@@ -58,10 +74,9 @@ def split_minibatches(samples: Sequence[Sample], parts: int, seed: int, step: in
     """
     if parts == 1:
         return [list(samples)] if samples else []
-    trajectories: dict[tuple[str, str, int], list[Sample]] = defaultdict(list)
+    trajectories: dict[Trajectory, list[Sample]] = defaultdict(list)
     for sample in samples:
-        place = sample.episode_id or sample.spans[0].turn_id
-        trajectories[(place, sample.role, sample.copy)].append(sample)
+        trajectories[trajectory(sample)].append(sample)
     total = sum(sample.num_trained for sample in samples)
     dealt: list[list[Sample]] = [[] for _ in range(parts)]
     before = 0

@@ -34,6 +34,7 @@ class UpdateTally:
     tallies: Tallies = field(default_factory=Tallies)
     losses: list[float] = field(default_factory=list)
     grad_norms: list[float] = field(default_factory=list)
+    sequences: list[int] = field(default_factory=list)  # trajectories of each minibatch
     roles: Tally = field(default_factory=Tally)  # dynamics, averaged over optimizer steps
     pushes: dict[str, float] = field(default_factory=dict)  # dynamics, summed over optimizer steps
     applied: list[Applied] = field(default_factory=list)
@@ -98,6 +99,8 @@ class UpdateTally:
             "optimizer_steps": float(steps),
             "skipped_empty": float(not samples),
         }
+        if self.sequences:
+            figures["sequences"] = sum(self.sequences) / len(self.sequences)
         for kind in ("zero", "nonfinite", "oom"):
             figures[f"skipped_{kind}"] = float(self.skipped.get(kind, 0))
         if steps:
