@@ -94,12 +94,17 @@ def check(
     settings: Annotated[
         list[str], typer.Option("--set", metavar="KEY=VALUE", help="A knob of the target, e.g. --set max_rounds=1")
     ] = [],  # noqa: B006 - typer reads the default
+    protection: Annotated[
+        str, typer.Option("--protection", help="Of sandbox: bubblewrap or landlock [default: the strongest that works]")
+    ] = "",
 ) -> None:
     """Check a workflow, reward, algorithm or engine of yours, or try to break the sandbox of programs; exit code 1 when
     there are complaints."""
     if target == "sandbox" and kind is None:
-        _check_sandbox(as_json)
+        _check_sandbox(as_json, protection)
         return
+    if protection:
+        raise UsageError(f"--protection {protection!r} is read by `rolecall check sandbox` alone; leave it out")
     from rolecall.config import apply_overrides
     from rolecall.debugging.check import check_target
     from rolecall.debugging.show import Page
@@ -121,19 +126,22 @@ def check(
         raise typer.Exit(EXIT_COMPLAINTS)
 
 
-def _check_sandbox(as_json: bool) -> None:
+def _check_sandbox(as_json: bool, name: str) -> None:
     """Every hostile program of the catalogue, a line each."""
     from rolecall.debugging.check_sandbox import Tried, check_sandbox
     from rolecall.debugging.show import Page
+    from rolecall.sandbox.protection import protection
 
     page = Page()
+    words = protection(name=name).words
+    typer.echo(f"programs run under: {words}", err=True)
 
     def tell(tried: Tried) -> None:
         words = "contained" if tried.contained else f"NOT CONTAINED: {tried.why}"
         right = ", SCORED RIGHT" if tried.scored else ""
         page.line(f"{tried.name:<48} {words}{right}  {tried.seconds:.2f} s")
 
-    words, found = check_sandbox(tell=None if as_json else tell)
+    _, found = check_sandbox(tell=None if as_json else tell, protected_by=name)
     if as_json:
         rows = [
             {"name": one.name, "contained": one.contained, "scored": one.scored, "seconds": round(one.seconds, 4)}
@@ -142,7 +150,7 @@ def _check_sandbox(as_json: bool) -> None:
         typer.echo(json.dumps(rows, indent=2))
     else:
         bad = sum(not one.good for one in found)
-        page.line(f"{words}: {len(found)} attacks, {bad or 'none'} of them not contained or scored right")
+        page.line(f"{len(found)} attacks, {bad or 'none'} of them not contained or scored right")
     if not all(one.good for one in found):
         raise typer.Exit(EXIT_COMPLAINTS)
 

@@ -70,16 +70,18 @@ def test_nothing_hostile_runs_without_protection(monkeypatch):
 def test_the_command_prints_a_line_for_each_attack_or_json(monkeypatch):
     few = tuple(attack for attack in ATTACKS if attack.name in ("shell", "exit with 0", "no function"))
     check = sys.modules["rolecall.debugging.check_sandbox"]
-    monkeypatch.setattr(check.check_sandbox, "__defaults__", (few, None))
+    monkeypatch.setattr(check.check_sandbox, "__defaults__", (few, None, ""))
     done = CliRunner().invoke(app, ["check", "sandbox", "--json"])
     assert done.exit_code == 0, done.output
-    rows = json.loads(done.output)
+    assert "bubblewrap (no network" in done.stderr, "which protection is active is said at the start"
+    rows = json.loads(done.stdout)
+    assert isinstance(rows, list)
     assert [row["name"] for row in rows] == [*(attack.name for attack in few), "the end of all sandboxes"]
     assert all(set(row) == {"name", "contained", "scored", "seconds"} for row in rows)
     assert all(row["contained"] and not row["scored"] for row in rows)
     told = Attack(name="told", kind="call", source="def answer():\n    return 1")
     monkeypatch.setattr(check, "_test", lambda attack, secret: CallTest(function="answer", arguments=(), expected=1))
-    monkeypatch.setattr(check.check_sandbox, "__defaults__", ((told,), None))
+    monkeypatch.setattr(check.check_sandbox, "__defaults__", ((told,), None, ""))
     done = CliRunner().invoke(app, ["check", "sandbox"])
     assert done.exit_code == 1
     assert "SCORED RIGHT" in done.output

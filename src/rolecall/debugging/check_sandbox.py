@@ -40,13 +40,13 @@ class Tried:
 
 
 def check_sandbox(
-    attacks: Sequence[Attack] = ATTACKS, tell: Callable[[Tried], None] | None = None
+    attacks: Sequence[Attack] = ATTACKS, tell: Callable[[Tried], None] | None = None, protected_by: str = ""
 ) -> tuple[str, list[Tried]]:
-    """Try every attack under the protection that is active here; its words, and what came of each. `SandboxError` when
-    there is no protection: nothing hostile is ever run without."""
+    """Try every attack under the protection that is active here, or the one named; its words, and what came of each.
+    `SandboxError` when there is no protection: nothing hostile is ever run without."""
     found: list[Tried] = []
     with Witness() as witness:
-        with CodePool(workers=1, label=witness.token) as pool:
+        with CodePool(workers=1, label=witness.token, protected_by=protected_by) as pool:
             words = pool.start().words
             _grade(pool, HONEST, _honest_test())  # the sandbox is warm: seconds are those of attacks
             for attack in attacks:

@@ -14,7 +14,8 @@ from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 
-from rolecall.sandbox.protection import INSIDE, find_bwraps
+from rolecall.sandbox.library import INSIDE
+from rolecall.sandbox.protection import find_bwraps
 
 WRITTEN = ("/", "/tmp", "/var/tmp", "/dev/shm", "/dev", "/usr/lib", "/etc")  # where an attack leaves a file, if it can
 
@@ -84,9 +85,14 @@ class Witness:
         return found
 
     def _hashes(self) -> dict[Path, str]:
-        return {
-            path: hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else "gone" for path in self._files
-        }
+        """Content, rights, owner, time of change and extended attributes of every file, as one text each."""
+        return {path: self._looks(path) if path.is_file() else "gone" for path in self._files}
+
+    @staticmethod
+    def _looks(path: Path) -> str:
+        about = path.stat()
+        digest = hashlib.sha256(path.read_bytes()).hexdigest()
+        return f"{digest} {about.st_mode:o} {about.st_uid} {about.st_mtime_ns} {os.listxattr(path)}"
 
     def _listen(self) -> int:
         tcp = socket.socket()

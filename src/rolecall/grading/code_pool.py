@@ -52,7 +52,8 @@ class CodePool:
     """Grades programs with `workers` sandboxes; `submit` returns at once and tells the grade to `done`.
 
     `speculate=False` runs the tests of a program one after another; `first_tests_first=False` takes programs in the
-    order in which they came, each to its end. Both are for measurements.
+    order in which they came, each to its end. Both are for measurements. `protected_by` names a protection; without
+    it the strongest is taken.
     """
 
     def __init__(
@@ -63,9 +64,11 @@ class CodePool:
         first_tests_first: bool = True,
         speculate: bool = True,
         label: str = "",
+        protected_by: str = "",
     ) -> None:
         self.workers = workers
         self.label = label
+        self.protected_by = protected_by
         self.allow_none = allow_none
         self.first_tests_first = first_tests_first
         self.speculate = speculate
@@ -88,7 +91,7 @@ class CodePool:
 
     def start(self) -> Protection:
         """Find the protection and start the workers; `SandboxError` when programs cannot be contained."""
-        made = protection(self.allow_none)
+        made = protection(self.allow_none, self.protected_by)
         with self._ready:
             if not self._threads and not self._closed:
                 for number in range(self.workers):

@@ -8,7 +8,6 @@ import os
 import signal
 import socket
 import subprocess
-import tempfile
 import threading
 import time
 from collections.abc import Callable
@@ -20,8 +19,9 @@ from typing import Any
 
 from rolecall.errors import SandboxError
 from rolecall.sandbox.inside.zygote import STARVED
+from rolecall.sandbox.library import new_home, remove
 from rolecall.sandbox.limits import Job, Limits, Ran
-from rolecall.sandbox.protection import Protection, make_home, protection, zygote_command
+from rolecall.sandbox.protection import Protection, protection, zygote_command
 
 START_S = 60.0
 GRACE_S = 5.0  # what the sandbox may take beyond a program's wall time
@@ -46,7 +46,7 @@ class Box:
         self._process: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
         self._lock = threading.Lock()
-        self._home: tempfile.TemporaryDirectory[str] | None = None
+        self._home: Path | None = None
         self.inner_pid: int | None = None  # of the first process inside
         self._job = 0
         self.starts = 0
@@ -67,23 +67,19 @@ class Box:
         if self._process is not None and self._process.poll() is None:
             return
         self.close()
+        home = None if self.protection.name == "bubblewrap" else self._new_home()
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        home: Path | None = None
-        kept: dict[str, str] = {}
-        if self.protection.name == "none":
-            self._home = tempfile.TemporaryDirectory(prefix="rolecall-box-", ignore_cleanup_errors=True)
-            home = Path(self._home.name)
-            kept = make_home(home)
         told, tell = os.pipe()
         with theirs:
             try:
+                command, environ = zygote_command(self.protection, theirs.fileno(), tell, self.label, home)
                 self._process = subprocess.Popen(
-                    zygote_command(self.protection, theirs.fileno(), tell, self.label, home),
+                    command,
                     pass_fds=(theirs.fileno(), tell),
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,
                     stderr=subprocess.PIPE,
-                    env=kept,
+                    env=environ,
                     start_new_session=True,
                 )
             except OSError as error:
@@ -100,6 +96,13 @@ class Box:
             self.inner_pid = self._process.pid if home else int(json.loads(os.read(told, 4096))["child-pid"])
         finally:
             os.close(told)
+
+    def _new_home(self) -> Path:
+        try:
+            self._home = new_home()
+        except OSError as error:
+            raise BoxLost(f"the sandbox does not start: no temporary folder can be made: {error}") from error
+        return self._home
 
     def submit(self, job: Job, channel: socket.socket | int | None = None) -> Pending:
         """Start a program; `channel` is what it gets as descriptor 4. Ask the result with `Pending.result`."""
@@ -190,7 +193,7 @@ class Box:
                 self._process.stderr.close()
             self._process = None
         if self._home is not None:
-            self._home.cleanup()
+            remove(self._home)
             self._home = None
 
 
@@ -211,7 +214,7 @@ class Pending:
             if not report["clean"]:
                 self.box.close()
             stderr = _content(self.stderr, self.job.limits.output_bytes)[-MAX_STDERR_CHARS:].decode(errors="replace")
-            if not report["set_up"]:
+            if not report["set_up"] and report["killed"] != "abort":  # or it was not asked for any longer
                 raise self.box._lost(f"its limits could not be set: {stderr[-500:]}")
             return Ran(
                 code=report["code"],

@@ -83,7 +83,11 @@ class Ran:
         if self.ok:
             return ""
         if self.killed:
-            what = {"cpu": "more CPU time than it may use", "wall": "more time than it may take"}
+            what = {
+                "cpu": "more CPU time than it may use",
+                "wall": "more time than it may take",
+                "disk": "more files than it may write",
+            }
             return f"stopped: {what.get(self.killed, 'no longer wanted')} ({self.cpu_s:.1f} s CPU, {self.wall_s:.1f} s)"
         lines = self.stderr.strip().splitlines()
         said = f": {lines[-1][:200]}" if lines else ""

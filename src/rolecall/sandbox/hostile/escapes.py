@@ -101,6 +101,42 @@ raise SystemExit(2)
     "kernel log and machine": RAW
     + "print(os.uname(), syscall(103 if X86 else 116, 3, ctypes.create_string_buffer(99), 99))",
     "environment": "import os\nprint(os.environ)\nprint(os.environ['SECRET'])",
+    "changing what others may do with a file": "import os\nos.chmod('@FOLDER@/kept.txt', 0)",
+    "changing a time": "import os\nos.utime('@FOLDER@/kept.txt', (0, 0))",
+    "an attribute": "import os\nos.setxattr('@FOLDER@/kept.txt', 'user.note', b'x')",
+    "emptying by a path": "import os\nos.truncate('@FOLDER@/kept.txt', 0)",
+    "emptying by reading": "import os\nos.open('@FOLDER@/kept.txt', os.O_RDONLY | os.O_TRUNC)",
+    "emptying the standard library by reading": "import os\nos.open(os.__file__, os.O_RDONLY | os.O_TRUNC)",
+    "rights of the standard library": "import os\nos.chmod(os.__file__, 0)\nos.fchmod(os.open(os.__file__, 0), 0)",
+    "moving a file out": "import os\nopen('x', 'w').write('x')\nos.rename('x', '@FOLDER@/@TOKEN@')",
+    "moving a file in": "import os\nos.rename('@FOLDER@/secret.txt', 'x')\nprint(open('x').read())",
+    "exchanging files": RAW
+    + """
+open('x', 'w').write('x')
+print(syscall(316 if X86 else 276, -100, b'x', -100, b'@FOLDER@/kept.txt', 2))
+raise SystemExit(2)
+""",
+    "a folder made open": "import os\nprint(os.listdir(os.open('@FOLDER@', os.O_PATH)))",
+    "working in another folder": "import os\nos.chdir('@FOLDER@')\nprint(open('secret.txt').read())",
+    "watching a folder": RAW
+    + """
+number = syscall(294 if X86 else 26, 0)
+print(number, syscall(254 if X86 else 27, number, b'@FOLDER@', 0xFFF))
+raise SystemExit(2)
+""",
+    "the grader's open files": "import os\nfor n in range(99):\n    print(open(f'/proc/@PID@/fd/{n}').read())",
+    "where the grader works": "import os\nprint(os.readlink('/proc/@PID@/cwd'))\nraise SystemExit(2)",
+    "a lease on the standard library": "import fcntl, os\nfcntl.fcntl(os.open(os.__file__, 0), 1024, 0)",
+    "all disks written out": "import os\nfor _ in range(3):\n    os.sync()\nraise SystemExit(2)",
+    "files deleted and held": """
+import os
+held = []
+while True:
+    held.append(open('x', 'wb'))
+    held[-1].write(b'x' * (1 << 20))
+    os.remove('x')
+""",
+    "a folder closed to its owner, left": "import os\nos.makedirs('d/e')\nopen('d/e/f', 'w').write('x')\nos.mkdir('d/g', 0)",
     "a file left for the next program": "open('@TOKEN@', 'w').write('x')\nopen('/tmp/left', 'w').write('x')",
     "a file that cannot be read, left": "import os\nos.mkdir('d')\nopen('d/f', 'w').write('x')\nos.chmod('d', 0)",
 }

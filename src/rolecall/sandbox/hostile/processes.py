@@ -125,5 +125,7 @@ import resource
 for kind in (resource.RLIMIT_AS, resource.RLIMIT_CPU, resource.RLIMIT_NPROC, resource.RLIMIT_FSIZE):
     resource.setrlimit(kind, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
 """,
+    "outliving the sandbox": RAW + "import time\nprint(libc.prctl(1, 0, 0, 0, 0))\ntime.sleep(1000)",
+    "adopting processes": RAW + "print(libc.prctl(36, 1, 0, 0, 0))\nraise SystemExit(2)",
     "root again": "import os\nos.setuid(0)\nprint(open('@FOLDER@/secret.txt').read())",
 }

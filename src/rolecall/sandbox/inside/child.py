@@ -41,13 +41,14 @@ class ProgramGone(BaseException):
     """The program under test ended while its judge waited for a value."""
 
 
-def run(limits: dict[str, Any], tell: int) -> NoReturn:
-    """Run the job of descriptor 3 under `limits`, and end the process. `tell` is told when all limits hold."""
+def run(limits: dict[str, Any], tell: int, alone: bool) -> NoReturn:
+    """Run the job of descriptor 3 under `limits`, and end the process. `tell` is told when all limits hold; `alone`
+    says that no namespaces help the filter of system calls."""
     try:
         job = json.loads(_read_all(JOB))
         os.close(JOB)
         _limit(limits)
-        seccomp.confine()
+        seccomp.confine(alone)
     except BaseException as error:  # noqa: BLE001 - whatever it is: nothing untrusted has run yet
         os.write(2, f"{type(error).__name__}: {error}".encode())
         os._exit(EXIT_RAISED)
