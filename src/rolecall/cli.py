@@ -17,6 +17,7 @@ from rich.table import Table
 from rolecall import (
     commands_debug,
     commands_evaluate,
+    commands_matrix,
     commands_report,
     commands_simulate,
     commands_tasks,
@@ -178,6 +179,7 @@ def _print_summary(summary: dict[str, Any], folder: Path) -> None:
 
 commands_debug.register(app)
 commands_evaluate.register(app)
+commands_matrix.register(app)
 commands_report.register(app)
 commands_simulate.register(app)
 commands_tasks.register(app)

@@ -33,6 +33,7 @@ POINTS = (
     "checkpoint/prune",
     "checkpoint/prune/delete",
     "summary",
+    "matrix",
 )
 KILLED = 137
 

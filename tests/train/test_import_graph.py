@@ -58,13 +58,16 @@ LAYERS: dict[str, int] = {
     "train": 17,
     "evaluate_run": 17,
     "debugging": 18,
+    "matrix": 18,
     "commands_debug": 19,
     "commands_evaluate": 19,
+    "commands_matrix": 19,
     "commands_report": 19,
     "commands_simulate": 19,
     "commands_tasks": 19,
     "commands_view": 19,
     "cli": 20,
+    "cell_process": 21,
 }
 """A room may import rooms of lower layers, and itself."""
 

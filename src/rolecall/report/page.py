@@ -44,12 +44,17 @@ def page(runs: Sequence[RunData], groups: Sequence[Sequence[Group]]) -> str:
     title = runs[0].label if len(runs) == 1 else f"{len(runs)} runs"
     sections = (_learning(runs), _gradients(runs), _behaviour(runs), _episodes(runs, groups), _rest(runs))
     body = overview + "".join(sections)
+    return frame(title, top, body)
+
+
+def frame(title: str, top: str, body: str, css: str = "") -> str:
+    """A whole page around a header and sections, with the report's style and script."""
     return (
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{esc(title)} · rolecall report</title>'
         f'<meta http-equiv="Content-Security-Policy" content="{_policy()}">'
         '<meta name="viewport" content="width=device-width,initial-scale=1">'
         '<meta name="referrer" content="no-referrer"><meta name="color-scheme" content="light dark">'
-        f"<style>{CSS}</style></head><body>{top}<main>{body}"
+        f"<style>{CSS}{css}</style></head><body>{top}<main>{body}"
         "<footer>Made by rolecall from the files of the run folder. Accuracy intervals are 95 %, clustered by task."
         f"</footer></main><script>{SCRIPT}</script></body></html>\n"
     )

@@ -1,0 +1,142 @@
+"""From the folder of a matrix to its map: what every cell came to, as a page, a CSV and a LaTeX table."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from rolecall.dynamics.cliff import Cliff, Measured, curve_of, find_cliff, smoothed
+from rolecall.errors import UsageError
+from rolecall.files import write_aside
+from rolecall.matrix.controls import evaluation_name
+from rolecall.matrix.folder import MatrixFolder, read_json
+from rolecall.report.map_data import INDEX, Fall, Figure, MapCell, MapData
+from rolecall.report.map_files import map_csv, map_tex
+from rolecall.report.map_page import map_page
+from rolecall.report.read import RunData, Series, mapping, read_run
+
+PAGE = "map.html"
+
+
+def write_map(path: Path, out: Path | None = None) -> list[Path]:
+    """Write the page (at `out`, or map.html in the folder) and, beside it, map.csv and map.tex; return the three."""
+    data = read_map(path)
+    page = out or path / PAGE
+    texts = {page: map_page(data), page.with_name("map.csv"): map_csv(data), page.with_name("map.tex"): map_tex(data)}
+    for target, text in texts.items():
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            _write(target, text)
+        except OSError as error:
+            raise UsageError(f"{str(target)!r} cannot be written ({error.strerror}); choose another --out") from None
+    return list(texts)
+
+
+def _write(target: Path, text: str) -> None:
+    write_aside(target, "matrix", lambda path: path.write_text(text, encoding="utf-8", errors="replace"))
+
+
+def read_map(path: Path) -> MapData:
+    """The cells that `matrix.json` lists, each with what its run folder holds."""
+    index = read_json(path / INDEX)
+    if index is None or not isinstance(index.get("cells"), list):
+        raise UsageError(f"{str(path)!r} is no matrix (no readable {INDEX} in it); give the folder of rolecall matrix")
+    folder = MatrixFolder(path=path)
+    failures = mapping(index.get("failures"))
+    return MapData(
+        name=str(index.get("name", path.name)),
+        axes={str(axis): tuple(values) for axis, values in mapping(index.get("axes")).items()},
+        seeds=tuple(index.get("seeds", ())),
+        cells=tuple(_cell(folder, mapping(row), failures) for row in index["cells"]),
+    )
+
+
+def _cell(folder: MatrixFolder, row: Mapping[str, Any], failures: Mapping[str, Any]) -> MapCell:
+    name = str(row["name"])
+    given: dict[str, Any] = {
+        "name": name,
+        "axes": dict(row["axes"]),
+        "seed": int(row["seed"]),
+        "control_of": row.get("tokens_of"),
+    }
+    if not (folder.run(name) / "config.toml").is_file():
+        return MapCell(missing=_words(mapping(failures.get(name)), "not begun"), **given)
+    run = read_run(folder.run(name))
+    steps = max(run.steps, default=0)
+    missing = ""
+    if not run.finished:
+        missing = _words(mapping(failures.get(name)), f"unfinished: step {steps} of {run.config.get('steps', '?')}")
+    return MapCell(
+        missing=missing,
+        fall=_fall(run),
+        validation=(
+            run.series("validation/team"),
+            run.series("validation/team_low"),
+            run.series("validation/team_high"),
+        ),
+        gradients=dict(_by_role(run, "dynamics/{}/grad_norm")),
+        masses=dict(_by_role(run, "dynamics/{}/mass_share")) if len(run.policies) == 1 and len(run.roles) > 1 else {},
+        test=(_figure(run.sampled("before").get("team")), _figure(run.sampled("after").get("team"))),
+        tokens=int(mapping(run.summary.get("tokens")).get("generated", 0)),
+        steps=steps,
+        majorities=dict(_majorities(folder, name, row.get("teams", ()))),
+        **given,
+    )
+
+
+def _words(failed: Mapping[str, Any], otherwise: str) -> str:
+    """Why a cell is missing."""
+    if not failed:
+        return otherwise
+    times = f", {failed['times']} times" if failed.get("times", 1) > 1 else ""
+    return f"failed{times} (exit code {failed.get('exit_code')}): {failed.get('reason')}; its log: {failed.get('log')}"
+
+
+def _by_role(run: RunData, key: str) -> Iterator[tuple[str, Series]]:
+    for role in run.roles:
+        if series := run.series(key.format(role)):
+            yield role, series
+
+
+def _fall(run: RunData) -> Fall | None:
+    """Peak, terminal and fall of the run's validations; None before there are enough."""
+    keys = ("validation/team", "validation/team_low", "validation/team_high")
+    rows = [
+        (step, key, value)
+        for key in keys
+        for step, value in zip(run.series(key).steps, run.series(key).values, strict=True)
+    ]
+    curve = [one for one in curve_of(rows) if math.isfinite(one.mean)]
+    found = find_cliff(curve)
+    return None if found is None else _with_intervals(found, curve)
+
+
+def _with_intervals(found: Cliff, curve: list[Measured]) -> Fall:
+    line = smoothed(curve)
+    peak = next(one for one in line if one.step == found.peak_step)
+    return Fall(
+        base=_measured(curve[0]) if curve[0].step == 0 else Figure(),
+        peak=_measured(peak),
+        peak_step=found.peak_step,
+        last=_measured(line[-1]),
+        fall=Figure(mean=found.fall, low=found.fall - found.width, high=found.fall + found.width),
+        is_cliff=found.is_cliff,
+    )
+
+
+def _measured(one: Measured) -> Figure:
+    return Figure(mean=one.mean, low=one.low, high=one.high)
+
+
+def _figure(estimate: Any) -> Figure:
+    found = mapping(estimate)
+    return Figure(**{name: float(found.get(name, math.nan)) for name in ("mean", "low", "high")})
+
+
+def _majorities(folder: MatrixFolder, name: str, teams: Any) -> Iterator[tuple[str, tuple[Figure, int]]]:
+    for team in teams:
+        found = read_json(folder.run(name) / "evaluations" / f"{evaluation_name(team)}.json")
+        if found is not None:
+            yield team, (_figure(found.get("majority_at_k")), int(found.get("samples", 0)))

@@ -1,0 +1,124 @@
+"""What the map of a matrix shows, as plain data: filled by whoever knows the cells, drawn by `map_page.py`."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from rolecall.report.read import Series
+
+INDEX = "matrix.json"
+"""The file that makes a folder that of a matrix: its cells, and which of them failed."""
+
+T_975 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262)
+"""The 97.5 % quantile of Student's t for 1 to 9 degrees of freedom."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Figure:
+    """A share in its 95 % interval; nan where there is none.
+
+    >>> Figure(mean=0.5, low=0.4, high=0.6).known
+    True
+    """
+
+    mean: float = math.nan
+    low: float = math.nan
+    high: float = math.nan
+
+    @property
+    def known(self) -> bool:
+        return math.isfinite(self.mean)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Fall:
+    """Base, peak and terminal accuracy on the validation tasks, and whether the run went over a cliff, as
+    `dynamics.cliff` defines them. `peak` and `last` are smoothed; `fall` is peak minus last, in the interval of the
+    difference."""
+
+    base: Figure
+    peak: Figure
+    peak_step: int
+    last: Figure
+    fall: Figure
+    is_cliff: bool
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MapCell:
+    """One cell. `missing` says in words why it has not come to its end ("" when it has); a cell that is under way shows
+    what it has. `majorities`: of a control, accuracy of its majority at the tokens of a team, and its answers a task.
+    """
+
+    name: str
+    axes: Mapping[str, str]
+    seed: int
+    missing: str = ""
+    control_of: str | None = None
+    fall: Fall | None = None
+    validation: tuple[Series, Series, Series] = (Series(), Series(), Series())
+    gradients: Mapping[str, Series] = field(default_factory=dict)
+    masses: Mapping[str, Series] = field(default_factory=dict)
+    test: tuple[Figure, Figure] = (Figure(), Figure())
+    tokens: int = 0
+    steps: int = 0
+    majorities: Mapping[str, tuple[Figure, int]] = field(default_factory=dict)
+
+    @property
+    def setting(self) -> str:
+        """The name without the seed."""
+        return self.name.removesuffix(f"-s{self.seed}")
+
+    @property
+    def team(self) -> tuple[str, ...]:
+        """Its values on the axes."""
+        return tuple(self.axes.values())
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MapData:
+    """A matrix with what its cells have come to."""
+
+    name: str
+    axes: Mapping[str, tuple[str, ...]]
+    seeds: tuple[int, ...]
+    cells: tuple[MapCell, ...]
+
+    @property
+    def teams(self) -> list[MapCell]:
+        return [cell for cell in self.cells if cell.control_of is None]
+
+    @property
+    def controls(self) -> list[MapCell]:
+        return [cell for cell in self.cells if cell.control_of is not None]
+
+    @property
+    def missing(self) -> list[MapCell]:
+        return [cell for cell in self.cells if cell.missing]
+
+
+def by_setting(cells: Sequence[MapCell]) -> dict[str, list[MapCell]]:
+    """Cells that differ in their seed alone, by the name without it."""
+    groups: dict[str, list[MapCell]] = {}
+    for cell in cells:
+        groups.setdefault(cell.setting, []).append(cell)
+    return groups
+
+
+def over_seeds(figures: Sequence[Figure]) -> Figure:
+    """One figure of several seeds: their mean with the 95 % interval of Student's t over seeds; of one seed: its own.
+
+    >>> found = over_seeds([Figure(mean=0.4), Figure(mean=0.6)])
+    >>> round(found.mean, 3), round(found.high - found.mean, 4)
+    (0.5, 1.2706)
+    """
+    known = [one for one in figures if one.known]
+    if len(known) < 2:
+        return known[0] if known else Figure()
+    values = [one.mean for one in known]
+    mean = statistics.fmean(values)
+    half = T_975[min(len(values) - 1, len(T_975)) - 1] * statistics.stdev(values) / math.sqrt(len(values))
+    return Figure(mean=mean, low=mean - half, high=mean + half)

@@ -1,0 +1,231 @@
+"""The map of a matrix as one self-contained page: heat maps, curves beside role gradients, every cell in a table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from rolecall.report.chart import Chart, Line, colour, draw
+from rolecall.report.map_data import Figure, MapCell, MapData, by_setting, over_seeds
+from rolecall.report.page import frame
+from rolecall.report.text import DASH, esc, listed, percent, plain, points
+
+Value = Callable[[MapCell], Figure]
+
+HEAT: tuple[tuple[str, str, bool, Value], ...] = (
+    ("Base", "before training", False, lambda cell: cell.fall.base if cell.fall else Figure()),
+    ("Peak", "the best two validations in a row", False, lambda cell: cell.fall.peak if cell.fall else Figure()),
+    ("Terminal", "the last two validations", False, lambda cell: cell.fall.last if cell.fall else Figure()),
+    ("Fall", "peak minus terminal", True, lambda cell: cell.fall.fall if cell.fall else Figure()),
+)
+
+CSS = """
+.heat td{min-width:108px;background:color-mix(in oklab,var(--tint) calc(var(--v)*55%),var(--card))}
+.heat td b{font-weight:600}.heat small{display:block;color:var(--ink);opacity:.75}
+.heat td.none{background:repeating-linear-gradient(135deg,var(--card) 0 6px,var(--wash) 6px 12px)}
+.fell{color:var(--bad);font-weight:600}.missing li{padding:3px 0}.cell h3{margin-top:34px}
+"""
+
+
+def map_page(data: MapData) -> str:
+    """The page of a matrix; cells that are missing are named in words, and nothing else is left out."""
+    sections = (
+        _section("overview", "Overview", _overview(data)),
+        _section("map", "The map", _heat_maps(data)),
+        _section("sharing", "Shared or isolated", _sharing(data)),
+        _section("curves", "Accuracy beside role gradients", _curves(data)),
+        _section("controls", "Controls at equal compute", _controls(data)),
+        _section("cells", "Every cell", _table(data)),
+    )
+    links = (("map", "Map"), ("sharing", "Sharing"), ("curves", "Curves"), ("controls", "Controls"), ("cells", "Cells"))
+    nav = "".join(f'<li><a href="#{name}">{label}</a></li>' for name, label in links)
+    top = (
+        f'<header class="top"><div><div class="brand">rolecall report</div><h1>{esc(data.name)}</h1></div></header>'
+        f'<nav aria-label="sections"><ul>{nav}</ul></nav>'
+    )
+    return frame(f"{data.name}: map", top, "".join(sections), css=CSS)
+
+
+def _section(name: str, title: str, body: str) -> str:
+    return f'<section id="{name}"><h2>{title}</h2>{body}</section>' if body else ""
+
+
+def _overview(data: MapData) -> str:
+    """How much is there, how many runs learned, how many fell; then what is missing, and why."""
+    teams = [cell for cell in data.teams if cell.fall is not None]
+    fell = sum(cell.fall.is_cliff for cell in teams if cell.fall)
+    learned = sum(_apart(cell) for cell in teams)
+    whole = len(data.cells) - len(data.missing)
+    words = f"{whole} of {len(data.cells)} cells have come to their end"
+    if teams:
+        words += f"; {learned} of {len(teams)} teams learned, {fell} ended on a cliff"
+    note = (
+        "Validation accuracy of the team, 95 % intervals. Peak and terminal are means of two validations in a row. A "
+        "cliff: the terminal accuracy is at least 5 points below the peak and outside the interval of the difference, "
+        "or below the base. Learned: the intervals of the test set before training and of the best checkpoint do not "
+        "meet. Several seeds: the mean over seeds, in the interval of Student's t."
+    )
+    return f'<p class="answer">{words}</p><p class="lead">{note}</p>{_missing(data)}'
+
+
+def _missing(data: MapData) -> str:
+    if not data.missing:
+        return ""
+    rows = "".join(f"<li><b>{esc(cell.name)}</b>: {esc(cell.missing)}</li>" for cell in data.missing)
+    return f'<div class="panel"><h3>What is missing</h3><ul class="missing">{rows}</ul></div>'
+
+
+def _apart(cell: MapCell) -> bool:
+    before, after = cell.test
+    return after.low > before.high
+
+
+def _heat_maps(data: MapData) -> str:
+    return "".join(_heat_map(data, *one) for one in HEAT)
+
+
+def _heat_map(data: MapData, title: str, words: str, falls: bool, value: Value) -> str:
+    """Rows: workflow, sharing and arm; columns: scale, task and algorithm. The colour repeats the number."""
+    down = [axis for axis in data.axes if axis in ("workflow", "sharing", "arm")]
+    across = [axis for axis in data.axes if axis not in down]
+    groups: dict[tuple[str, str], list[MapCell]] = {}
+    for cell in data.teams:
+        groups.setdefault((_at(cell, down), _at(cell, across)), []).append(cell)
+    rows = dict.fromkeys(row for row, _ in groups)
+    columns = dict.fromkeys(column for _, column in groups)
+    head = "".join(f'<th scope="col">{esc(column)}</th>' for column in columns)
+    body = "".join(
+        f'<tr><th scope="row">{esc(row)}</th>'
+        f"{''.join(_heat_cell(groups.get((row, column), ()), value, falls) for column in columns)}</tr>"
+        for row in rows
+    )
+    tint = "bad" if falls else "c0"
+    return (
+        f'<h3>{title} <small>{words}</small></h3><div class="table heat" style="--tint:var(--{tint})"><table><thead>'
+        f'<tr><th scope="col"></th>{head}</tr></thead><tbody>{body}</tbody></table></div>'
+    )
+
+
+def _at(cell: MapCell, axes: Iterable[str]) -> str:
+    return "-".join(cell.axes[axis] for axis in axes) or "all"
+
+
+def _heat_cell(cells: Sequence[MapCell], value: Value, falls: bool) -> str:
+    figure = over_seeds([value(cell) for cell in cells])
+    if not figure.known:
+        why = cells[0].missing if cells else "not in the matrix"
+        return f'<td class="none">{DASH}<small>{esc(why or "not measured")}</small></td>'
+    strength = min(1.0, max(0.0, figure.mean * (3 if falls else 1)))
+    fell = sum(cell.fall.is_cliff for cell in cells if cell.fall)
+    known = sum(cell.fall is not None for cell in cells)
+    mark = ""
+    if falls and fell:
+        mark = f'<small class="fell">cliff{f" in {fell} of {known}" if known > 1 else ""}</small>'
+    shown = points(figure.mean) if falls else percent(figure.mean)
+    span = _span(figure, points if falls else percent)
+    return f'<td style="--v:{strength:.3f}"><b>{shown}</b><small>{span}</small>{mark}</td>'
+
+
+def _span(figure: Figure, show: Callable[[float], str] = percent) -> str:
+    return f"[{show(figure.low)}, {show(figure.high)}]" if figure.high == figure.high else ""
+
+
+def _sharing(data: MapData) -> str:
+    """Peak, terminal and falls of each way of sharing, over everything else."""
+    if "sharing" not in data.axes:
+        return ""
+    rows = []
+    for name in data.axes["sharing"]:
+        cells = [cell for cell in data.teams if cell.axes["sharing"] == name and cell.fall is not None]
+        falls = [cell.fall for cell in cells if cell.fall is not None]
+        means = [
+            percent(sum(values) / len(values)) if values else DASH
+            for values in ([one.peak.mean for one in falls], [one.last.mean for one in falls])
+        ]
+        fell = [cell.name for cell in cells if cell.fall and cell.fall.is_cliff]
+        rows.append([name, str(len(cells)), *means, f"{len(fell)} of {len(cells)}", listed(fell) or DASH])
+    head = ("sharing", "cells", "mean peak", "mean terminal", "cliffs", "which")
+    note = "Means over cells of several workflows and scales: the table counts, and estimates nothing."
+    return f"<p>{note}</p>{_plain_table(head, rows)}"
+
+
+def _curves(data: MapData) -> str:
+    """For each group that differs in sharing, arm and seed alone: validation in one chart, then each cell's roles."""
+    groups: dict[str, list[MapCell]] = {}
+    for cell in data.teams:
+        apart = [axis for axis in data.axes if axis not in ("sharing", "arm")]
+        groups.setdefault(_at(cell, apart), []).append(cell)
+    parts = []
+    for name, cells in groups.items():
+        drawn = _validation_chart(name, cells) + "".join(_role_charts(cell) for cell in cells)
+        if drawn:
+            parts.append(f'<div class="cell"><h3>{esc(name)}</h3><div class="charts">{drawn}</div></div>')
+    note = (
+        "Norms of roles that have policies of their own are not comparable in scale; shares of gradient mass are drawn "
+        "where roles share one policy."
+    )
+    return f"<p>{note}</p>{''.join(parts)}" if parts else ""
+
+
+def _validation_chart(name: str, cells: Sequence[MapCell]) -> str:
+    lines = []
+    for i, group in enumerate(by_setting(cells).values()):
+        for j, cell in enumerate(group):
+            mean, low, high = cell.validation
+            lines.append(Line(label=cell.name, colour=colour(i), dash=j, dots=True, series=mean, low=low, high=high))
+    return draw(Chart(title=f"{name}: validation", axis="right", kind="rate", lines=lines, tall=len(lines) > 4))
+
+
+def _role_charts(cell: MapCell) -> str:
+    charts = (
+        (f"{cell.name}: gradient norm by role", "norm", "number", cell.gradients),
+        (f"{cell.name}: share of gradient mass", "share", "rate", cell.masses),
+    )
+    drawn = []
+    for title, axis, kind, series in charts:
+        lines = [Line(label=role, colour=colour(i), series=one) for i, (role, one) in enumerate(series.items())]
+        drawn.append(draw(Chart(title=title, axis=axis, kind=kind, lines=lines)))
+    return "".join(drawn)
+
+
+def _controls(data: MapData) -> str:
+    """One agent trained on a team's tokens, and its majority at the tokens of each team's episode."""
+    rows = []
+    for cell in data.controls:
+        before, after = cell.test
+        rows.append([cell.name, f"trained on the tokens of {cell.control_of}", _figure(before), _figure(after), ""])
+        for team, (majority, answers) in cell.majorities.items():
+            other = next((one.test[1] for one in data.cells if one.name == team), Figure())
+            words = f"majority of {answers} answers, for the tokens of {team}"
+            rows.append(["", words, "", _figure(majority), _figure(other)])
+    head = ("control", "how", "before", "after", "the team after")
+    note = "Accuracy on the test tasks, with the weights that were best on validation."
+    return f"<p>{note}</p>{_plain_table(head, rows)}" if rows else ""
+
+
+def _table(data: MapData) -> str:
+    head = ("cell", "base", "peak", "at step", "terminal", "fall", "cliff", "test before", "test after", "tokens", "")
+    rows = []
+    for cell in data.cells:
+        fall, (before, after) = cell.fall, cell.test
+        figures = [DASH] * 6
+        if fall is not None:
+            figures = [_figure(fall.base), _figure(fall.peak), plain(fall.peak_step), _figure(fall.last)]
+            figures += [f"{points(fall.fall.mean)} {_span(fall.fall, points)}", "yes" if fall.is_cliff else "no"]
+        tokens = f"{cell.tokens:,}" if cell.tokens else DASH
+        rows.append([cell.name, *figures, _figure(before), _figure(after), tokens, cell.missing])
+    files = "The same figures are in <code>map.csv</code> and, for a paper, in <code>map.tex</code>."
+    return f"<p>{files}</p>{_plain_table(head, rows)}"
+
+
+def _figure(figure: Figure) -> str:
+    return f"{percent(figure.mean)} {_span(figure)}".strip() if figure.known else DASH
+
+
+def _plain_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table of text; everything is escaped here."""
+    top = "".join(f'<th scope="col">{esc(one)}</th>' for one in head)
+    body = "".join(
+        f'<tr><th scope="row">{esc(first)}</th>{"".join(f"<td>{esc(one)}</td>" for one in rest)}</tr>'
+        for first, *rest in rows
+    )
+    return f'<div class="table"><table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>'
