@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import json
 import os
 import random
 import signal
@@ -22,7 +23,7 @@ from rolecall.grading.code import Verdict, same_text, same_value
 from rolecall.grading.code_pool import CodePool
 from rolecall.grading.graders import code_grader
 from rolecall.records import Grade, GradeStatus, Task
-from rolecall.tasks import HumanEval
+from rolecall.tasks import Code, HumanEval
 
 _IDS = itertools.count()
 
@@ -98,6 +99,73 @@ def test_a_test_that_does_not_run_is_a_failed_grade(pool):
     found = grade(pool, "def f():\n    pass", task(ScriptTest(script="assert f(", functions=("f",))))
     assert (found.status, found.score) == (GradeStatus.FAILED, None)
     assert "the test does not run: SyntaxError" in found.detail
+
+
+def test_a_test_that_needs_a_module_which_is_not_there_is_a_failed_grade_and_no_zero(pool):
+    """The test's own import, at its top or late; the same exception out of the program is the program's fault."""
+    for script in ("import not_there\nassert f() == 1", "assert f() == 1\nfrom not_there import x"):
+        found = grade(pool, "def f():\n    return 1", task(ScriptTest(script=script, functions=("f",))))
+        assert (found.status, found.score) == (GradeStatus.FAILED, None)
+        assert "the test does not run: ModuleNotFoundError: No module named 'not_there'" in found.detail
+    found = grade(pool, "def f():\n    import not_there", task(ScriptTest(script="assert f() == 1", functions=("f",))))
+    assert (found.status, found.score) == (GradeStatus.WRONG, 0.0)
+    assert "not_there" in found.detail
+
+
+HUMAN_EVAL_PLUS = {
+    "task_id": "HumanEval/1000",
+    "prompt": 'def scale(numbers, by):\n    """All numbers times by."""\n',
+    "entry_point": "scale",
+    "canonical_solution": "    return [number * by for number in numbers]\n",
+    "test": """
+import numpy as np
+
+def is_floats(x):
+    return isinstance(x, float) or (isinstance(x, (list, tuple)) and all(isinstance(i, float) for i in x))
+
+def assertion(out, exp, atol):
+    if atol == 0 and is_floats(exp):
+        atol = 1e-6
+    if out != exp and atol != 0:
+        np.testing.assert_allclose(out, exp, rtol=1e-07, atol=atol)
+    else:
+        assert out == exp, f"out: {out}, exp: {exp}"
+
+def check(candidate):
+    for inp, exp in zip([[[1, 2], 3], [[0.1, 0.2], 3.0]], [[3, 6], [0.3, 0.6]]):
+        assertion(candidate(*inp), exp, 0)
+""",
+}
+
+
+def test_tests_that_use_numpy_run_and_programs_may_use_it(pool, tmp_path):
+    path = tmp_path / "plus.jsonl"
+    path.write_text(json.dumps(HUMAN_EVAL_PLUS) + "\n")
+    (of,) = Code(path=str(path)).tasks()
+    assert of.metadata["format"] == "human_eval"
+    assert grade(pool, HUMAN_EVAL_PLUS["canonical_solution"], of).right
+    assert grade(pool, "    import numpy as np\n    return (np.array(numbers) * by).tolist()\n", of).right
+    found = grade(pool, "    return [number + by for number in numbers]\n", of)
+    assert found.status is GradeStatus.WRONG
+    assert "assertion failed" in found.detail
+    assert grade(pool, "    return [number * by + 0.01 for number in numbers]\n", of).status is GradeStatus.WRONG
+
+
+def test_arrays_cross_as_arrays_to_tests_and_as_lists_to_comparisons(pool):
+    script = """
+import numpy as np
+assert np.array_equal(f(np.eye(2, dtype="f4")), 2 * np.eye(2))
+assert f(np.arange(3)).dtype == "i8"
+"""
+    of = task(ScriptTest(script=script, functions=("f",)))
+    assert grade(pool, "import numpy as np\ndef f(x):\n    return 2 * np.asarray(x)", of).right
+    listed = task(CallTest(function="f", arguments=(), expected=[[1, 0], [0, 1]]))
+    assert grade(pool, "import numpy as np\ndef f():\n    return np.eye(2, dtype=int)", listed).right
+    one = task(CallTest(function="f", arguments=(), expected=3))
+    assert grade(pool, "import numpy as np\ndef f():\n    return np.int64(3)", one).right
+    assert (
+        "cannot leave the sandbox" in grade(pool, "import numpy as np\ndef f():\n    return np.array([{}])", one).detail
+    )
 
 
 def test_a_task_without_tests_is_a_failed_grade(pool):

@@ -37,6 +37,9 @@ EXIT_RAISED = 1
 SET_UP = b"1"
 
 
+_FROM_PROGRAM: list[Exception] = []  # what its judge raised for it, which is not the test's own fault
+
+
 class ProgramGone(BaseException):
     """The program under test ended while its judge waited for a value."""
 
@@ -110,7 +113,7 @@ def _program(job: dict[str, Any]) -> None:
 
 def _call(job: dict[str, Any]) -> None:
     found = _function(_load(job["source"]), job["function"])
-    data = values.dumps(found(*values.loads(job["arguments"])))
+    data = values.dumps(found(*values.loads(job["arguments"], arrays=True)))
     while data:
         data = data[os.write(CHANNEL, data) :]
 
@@ -119,7 +122,7 @@ def _serve(job: dict[str, Any]) -> None:
     names = _load(job["source"])
     while (frame := _receive()) is not None:
         try:
-            name, arguments, keywords = values.loads(frame)
+            name, arguments, keywords = values.loads(frame, arrays=True)
             answer = values.dumps(("value", _function(names, name)(*arguments, **keywords)))
         except Exception as error:  # noqa: BLE001 - the judge raises it again
             answer = values.dumps(("raised", type(error).__name__, str(error)[:500]))
@@ -140,6 +143,9 @@ def _judge(job: dict[str, Any]) -> None:
         exec(code, names)
     except ProgramGone:
         passed, detail = "no", "the program ended"
+    except ImportError as error:
+        own = not any(error is one for one in _FROM_PROGRAM)
+        passed, detail = ("broken" if own else "no"), f"{type(error).__name__}: {error}"[:500]
     except AssertionError as error:
         passed, detail = "no", f"assertion failed: {error}"[:500] if str(error) else _failed_line(error)
     except BaseException as error:  # noqa: BLE001 - a program's exception, or what a wrong value does to the test
@@ -158,12 +164,13 @@ def _proxy(name: str) -> Any:
         frame = _receive()
         if frame is None:
             raise ProgramGone
-        kind, *rest = values.loads(frame)
+        kind, *rest = values.loads(frame, arrays=True)
         if kind == "value":
             return rest[0]
         found = getattr(builtins, str(rest[0]), None)
         usual = isinstance(found, type) and issubclass(found, Exception) and not issubclass(found, UnicodeError)
-        raise (found if usual else RuntimeError)(rest[1])  # type: ignore[misc]
+        _FROM_PROGRAM.append((found if usual else RuntimeError)(rest[1]))  # type: ignore[misc]
+        raise _FROM_PROGRAM[-1]
 
     ask.__name__ = name
     return ask
