@@ -2,7 +2,7 @@
 other.
 
 Every program has `TESTS` tests of input and output. Mixes: 80 % wrong (as early in training), all wrong, all right, and
-a slow right tail (one program in twenty whose tests take `SLOW_S` each). Contenders: `scheduler` (first tests of all
+a slow right tail (the last program, whose tests take `SLOW_S` each). Contenders: `scheduler` (first tests of all
 programs first, early failure, speculation when idle), `in_turn` (the same sandboxes and early failure, a program after
 the other, its tests one by one), `all_tests` (every test of every program, as partial credit needs) and `fresh` (an
 unsandboxed `python -c` for each test, early failure, side by side on as many threads).
@@ -34,7 +34,7 @@ MIXES: dict[str, list[str]] = {
     "mostly_wrong": [ADD if n % 5 == 0 else "print(-1)" if n % 5 < 4 else LATE for n in range(PROGRAMS)],
     "all_wrong": ["print(-1)"] * PROGRAMS,
     "all_right": [ADD] * PROGRAMS,
-    "slow_tail": [SLOW if n % 20 == 19 else ADD for n in range(PROGRAMS)],
+    "slow_tail": [ADD] * (PROGRAMS - 1) + [SLOW],
 }
 CONTENDERS = ("scheduler", "in_turn", "all_tests", "fresh")
 PEERS: dict[str, str] = {}
