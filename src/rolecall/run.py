@@ -371,6 +371,7 @@ def make_monitor(plan: Plan, learners: Mapping[str, Learner]) -> DynamicsMonitor
         train_roles=plan.table.train_roles,
         temperatures={role: sampling.temperature for role, sampling in plan.sampling.items()},
         coarse=coarse,
+        workflow=plan.workflow,
     )
 
 

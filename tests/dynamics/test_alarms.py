@@ -127,6 +127,51 @@ CASES: dict[str, tuple[Mapping[str, Any], str, str, str, int]] = {
     "truncated": ({"behaviour__solver__truncated": 0.6}, "much_truncated", "solver", "60% of its turns", 5),
     "unparsed": ({"behaviour__solver__unparsed": 0.6}, "much_unparsed", "solver", "60% of its turns", 5),
     "lost": ({"learner__team__moved_share": 0.05}, "update_lost", "team", "5.0% of the weights", 2),
+    "copies": (
+        {"dynamics__solver__amplification": 2.9, "dynamics__solver__amplification_control": 2.5}
+        | {"dynamics__solver__copies": 3.0, "dynamics__solver__copy_units": 96.0},
+        "copies_aligned",
+        "solver",
+        "3 copies add up to 2.90 times one (dealt at random: 2.50), in a batch of 96",
+        2,
+    ),
+    "direction": (
+        {"dynamics__solver__cosine_total": 0.97, "dynamics__verifier__cosine_total": -0.1},
+        "direction_captured",
+        "team",
+        "the way of 'solver' (cosine 0.97)",
+        5,
+    ),
+    "chi2": ({"dynamics__verifier__chi2": 1.5}, "chi2_high", "verifier", "1.5 a token", 2),
+    "leaks": (
+        {"behaviour__solver__told_apart_lost": 0.3, "behaviour__solver__taken_for__verifier": 0.25},
+        "role_leaks",
+        "solver",
+        "30% fewer than at the start are known for its own; 25% are taken for 'verifier'",
+        5,
+    ),
+    "confused": ({"behaviour__solver__confused": 0.25}, "format_confused", "solver", "25% of its turns", 3),
+    "plans": (
+        {"behaviour__solver__different_plans": 0.02, "behaviour__solver__repeated": 0.1},
+        "identical_plans",
+        "solver",
+        "98% of what it plans is the same for all copies, and 10%",
+        5,
+    ),
+    "template": (
+        {"behaviour__solver__different_plans": 0.9, "behaviour__solver__repeated": 0.97},
+        "identical_plans",
+        "solver",
+        "97% of its plans",
+        5,
+    ),
+    "copier": (
+        {"behaviour__solver__num_wrong_given": 24.0, "behaviour__solver__num_copied_wrong": 24.0},
+        "copies_input",
+        "solver",
+        "100% of the last 24 wrong answers",
+        5,
+    ),
 }
 
 
@@ -168,6 +213,9 @@ def test_every_rule_has_a_case() -> None:
         {"dynamics__solver__kl_last": 0.009},  # nine times the usual, and tiny
         {"learner__team__grad_norm": 2.9},
         {"learner__team__moved_share": None, "learner__team__mismatch": None},
+        {"behaviour__verifier__repeated": 1.0},
+        {"dynamics__solver__cosine_total": 0.97, "dynamics__verifier__cosine_total": 0.1},
+        {"behaviour__solver__num_wrong_given": 1.0, "behaviour__solver__num_copied_wrong": 1.0},
     ],
     ids=[
         "truth is right too",
@@ -178,6 +226,9 @@ def test_every_rule_has_a_case() -> None:
         "tiny KL",
         "large, not enormous",
         "nothing measured",
+        "verdicts that are all alike",
+        "one leads, the other gains",
+        "too few wrong answers",
     ],
 )
 def test_what_only_looks_like_trouble_raises_none(changes: Mapping[str, Any]) -> None:
@@ -317,6 +368,8 @@ def test_settings_out_of_range_are_named() -> None:
         ({"patience": 0}, "patience"),
         ({"right_judged": 0}, "right_judged"),
         ({"captured": 1.5}, "captured"),
+        ({"wrong_given": 0}, "wrong_given"),
+        ({"leaked": 0.0}, "leaked"),
         ({"kl_jump": 1.0}, "kl_jump"),
     ):
         with pytest.raises(ConfigError, match=words):

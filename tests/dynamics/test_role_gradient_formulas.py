@@ -4,7 +4,15 @@ import pytest
 import torch
 from torch import nn
 
-from rolecall.dynamics.formulas import cosine, cosine_with_total, energy_shares, mass_shares, role_metrics, total_norm
+from rolecall.dynamics.formulas import (
+    capture_index,
+    cosine,
+    cosine_with_total,
+    energy_shares,
+    mass_shares,
+    role_metrics,
+    total_norm,
+)
 from rolecall.dynamics.role_gradients import RoleGradients
 
 # g_a = (3, 0), g_b = (0, 4), g_c = (-1, 0)
@@ -13,6 +21,8 @@ GRAM = [[9.0, 0.0, -3.0], [0.0, 16.0, 0.0], [-3.0, 0.0, 1.0]]
 
 def test_shares_are_of_norms_and_of_squared_norms() -> None:
     assert mass_shares(GRAM) == pytest.approx([3 / 8, 4 / 8, 1 / 8])
+    assert capture_index(GRAM) == pytest.approx(4 / 8 - 1 / 3)
+    assert capture_index([[1.0, 0.5], [0.5, 1.0]]) == capture_index([[0.0, 0.0], [0.0, 0.0]]) == 0.0
     assert energy_shares(GRAM) == pytest.approx([9 / 26, 16 / 26, 1 / 26])
 
 

@@ -48,6 +48,10 @@ UNSEEN = {
     "behaviour/<role>/judged_right": "as above",
     "credit/verdict_weight_right": "as above",
     "behaviour/<role>/chose_right": "a random model is never right",
+    "behaviour/<role>/copied_wrong": "as above",
+    "behaviour/<role>/num_copied_wrong": "as above",
+    "behaviour/<role>/informedness": "as above",
+    "behaviour/<role>/different_plans": "no workflow of these runs has a role that plans",
 }
 """Documented keys that the small runs of this test need not write."""
 
@@ -60,7 +64,9 @@ MASKED_PIPELINE = {
 
 
 VOTING = {
-    "workflow": {"name": "voting", "prompts": "default", "answer_format": "text"},
+    "workflow": {"name": "voting", "prompts": "default", "answer_format": "boxed"},
+    "dynamics": {"leakage_reference": 1},
+    "steps": 2,
     "sampling": {"max_prompt_tokens": 2048},
 }
 
@@ -150,7 +156,8 @@ def test_every_alarm_and_every_mark_of_a_reward_is_on_the_page() -> None:
 
 def alarm_keys() -> Iterator[str]:
     """Every key in the source of the rules."""
-    source = Path(RULES[0].__code__.co_filename).read_text()
+    files = sorted({rule.__code__.co_filename for rule in RULES})  # type: ignore[attr-defined]
+    source = "".join(Path(file).read_text() for file in files)
     yield from set(re.findall(r'key="([a-z_]+)"', source)) | {"always_agrees", "always_rejects"}
     yield from ("much_truncated", "much_unparsed")
 

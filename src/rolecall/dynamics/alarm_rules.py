@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from statistics import median
 
 from rolecall.dynamics.alarms import Metrics, Rule, Scene, Signal
+from rolecall.dynamics.team_rules import TEAM_RULES, pooled
 
 LEAST_PAST = 3
 """Values that must have been seen before one counts as unusual."""
@@ -90,15 +91,7 @@ def cries_wolf(scene: Scene) -> Iterator[Signal]:
     the last steps as hold enough. Where it says nothing else at all, `verdicts_stuck` speaks."""
     settings = scene.settings
     for role in scene.roles:
-        keys = [f"behaviour/{role}/{name}" for name in ("num_right_judged", "num_false_alarms")]
-        if any(key not in scene.now for key in keys):
-            continue
-        right = alarms = 0.0
-        past = [(*scene.past.get(key, ()), scene.now[key]) for key in keys]
-        for judged, false in zip(*map(reversed, past), strict=False):  # from this step back
-            right, alarms = right + judged, alarms + false
-            if right >= settings.right_judged:
-                break
+        right, alarms = pooled(scene, role, "num_right_judged", "num_false_alarms", settings.right_judged)
         if right < settings.right_judged:
             continue
         rate, shown = alarms / right, scene.now.get(f"behaviour/{role}/judged_right", 0.0)
@@ -112,28 +105,6 @@ def cries_wolf(scene: Scene) -> Iterator[Signal]:
             move=f"{shown:.0%} of what it judges is right, and an adaptive pick feeds it mostly wrong answers, so that "
             "calling everything wrong pays: set algorithm.balance_verdicts = true, or pick balanced "
             '(algorithm.pick = "balanced")',
-        )
-
-
-def mass_captured(scene: Scene) -> Iterator[Signal]:
-    """One role takes the gradient of a policy that several roles share."""
-    for policy in scene.policies():
-        shares = {
-            role: scene.now[f"dynamics/{role}/mass_share"]
-            for role, of in scene.roles.items()
-            if of == policy and f"dynamics/{role}/mass_share" in scene.now
-        }
-        if len(shares) < 2:
-            continue
-        first = max(shares, key=lambda role: shares[role])
-        yield Signal(
-            key="mass_captured",
-            subject=policy,
-            off=shares[first] >= scene.settings.captured,
-            well=shares[first] < scene.settings.captured - 0.1,
-            seen=f"{first!r} holds {shares[first]:.0%} of the gradient mass of {len(shares)} roles",
-            usual=f"about {1 / len(shares):.0%} each, less where a role has little left to learn",
-            move="look at the other roles' zero_spread_share; balance by role weights, or give the role its own policy",
         )
 
 
@@ -361,7 +332,6 @@ RULES: tuple[Rule, ...] = (
     never_trains,
     verdicts_stuck,
     cries_wolf,
-    mass_captured,
     entropy_collapse,
     gradient_explodes,
     kl_jump,
@@ -371,5 +341,6 @@ RULES: tuple[Rule, ...] = (
     update_lost,
     validation_fell,
     cliff,
+    *TEAM_RULES,
 )
 """All rules, in the order in which their alarms are told."""

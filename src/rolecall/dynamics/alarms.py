@@ -190,5 +190,7 @@ class AlarmBoard:
 START_STEPS = 3
 """Steps whose mean entropy is what a role started with."""
 
-REMEMBERED = ("/grad_norm", "/kl_last", "/num_right_judged", "/num_false_alarms")
+REMEMBERED = (
+    "/grad_norm", "/kl_last", "/num_right_judged", "/num_false_alarms", "/num_wrong_given", "/num_copied_wrong",
+)  # fmt: skip
 """Ends of the keys whose values in the steps before are looked at."""

@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from rolecall.dynamics.likeness import likeness, repeated_texts
 from rolecall.intervals import Estimate, proportion
 from rolecall.records import ClaimKind, Grade, GradedEpisode, GradeStatus, OutcomeClass, Turn, Verdict
 from rolecall.rewards.truth import candidates, chosen_status
@@ -48,7 +49,10 @@ def _answer_rates(rates: dict[str, RateByTask], turn: Turn, graded: GradedEpisod
         return
     rates["kept_right" if before.right else "repaired"].add(task_id, grade.right)
     if turn.claim is not None and source.claim is not None:
-        rates["copied_input"].add(task_id, turn.claim.value == source.claim.value)
+        copied = turn.claim.value == source.claim.value
+        rates["copied_input"].add(task_id, copied)
+        if not before.right:
+            rates["copied_wrong"].add(task_id, copied)
 
 
 def _verdict_rates(rates: dict[str, RateByTask], turn: Turn, graded: GradedEpisode, task_id: str) -> None:
@@ -104,10 +108,11 @@ def answer_behind(turn: Turn, graded: GradedEpisode) -> Turn | None:
 
 def role_rates(episodes: Iterable[GradedEpisode]) -> Rates:
     """Rates of every role: `accuracy` (of what it claims), `unparsed`, `truncated`; of answers that repair another,
-    `repaired` (from wrong), `kept_right`, `copied_input`; of verdicts `recall` of errors, `false_alarm`,
-    `says_correct`, `says_wrong`, and `judged_right`, how many of the judged answers were right; of choices
-    `possible`, whether a candidate was right, and `chose_right`, accuracy where some were right and some wrong. Of
-    copies that answered side by side `any_correct` and `different`, 0 when all say the same and 1 when none does."""
+    `repaired` (from wrong), `kept_right`, `copied_input`, `copied_wrong` (of the wrong ones); of verdicts `recall` of
+    errors, `false_alarm`, `says_correct`, `says_wrong`, and `judged_right`, how many of the judged answers were right;
+    of choices `possible`, whether a candidate was right, and `chose_right`, accuracy where some were right and some
+    wrong. Of copies that answered side by side `any_correct` and `different`, 0 when all say the same and 1 when none
+    does; and what `likeness` says of copies and plans."""
     rates: Rates = defaultdict(lambda: defaultdict(RateByTask))
     for graded in episodes:
         task_id = graded.episode.task.id
@@ -129,6 +134,8 @@ def role_rates(episodes: Iterable[GradedEpisode]) -> Rates:
             rates[role]["any_correct"].add(task_id, any(grade.right for grade in known))
             claims = {turn.claim.value for turn in answers if turn.claim is not None}
             rates[role]["different"].add(task_id, (len(claims) - 1) / (len(answers) - 1))
+        for role, name, value in likeness(graded.episode):
+            rates[role][name].add(task_id, value)
     return rates
 
 
@@ -141,7 +148,10 @@ def behaviour_metrics(episodes: Iterable[GradedEpisode]) -> dict[str, float]:
     """One step's figures under `behaviour/<role>/<name>`, with lengths in tokens and the number of turns.
 
     Of a role that judges also `num_right_judged`, right answers it judged, and `num_false_alarms`, those called wrong;
-    of one that repairs `num_wrong_given` and `num_right_given`, the answers behind `repaired` and `kept_right`.
+    of one that repairs `num_wrong_given` and `num_right_given`, the answers behind `repaired` and `kept_right`, and
+    `num_copied_wrong`, the wrong ones among them that it handed back. `informedness` = recall - false alarms (Youden's
+    J): 0 for any verdict that has nothing to do with the truth, and so for a constant one. `repeated`: the share of
+    turns whose text the role also gave for another task of the step.
     """
     episodes = list(episodes)
     metrics: dict[str, float] = {}
@@ -152,6 +162,11 @@ def behaviour_metrics(episodes: Iterable[GradedEpisode]) -> dict[str, float]:
             alarms = rates["false_alarm"].trials
             metrics[f"behaviour/{role}/num_right_judged"] = float(len(alarms))
             metrics[f"behaviour/{role}/num_false_alarms"] = sum(alarms)
+        found, false = (metrics.get(f"behaviour/{role}/{name}") for name in ("recall", "false_alarm"))
+        if found is not None and false is not None:
+            metrics[f"behaviour/{role}/informedness"] = found - false
+        if "copied_wrong" in rates:
+            metrics[f"behaviour/{role}/num_copied_wrong"] = sum(rates["copied_wrong"].trials)
         for name, count in (("repaired", "num_wrong_given"), ("kept_right", "num_right_given")):
             if name in rates:
                 metrics[f"behaviour/{role}/{count}"] = float(len(rates[name].trials))
@@ -162,6 +177,8 @@ def behaviour_metrics(episodes: Iterable[GradedEpisode]) -> dict[str, float]:
     for role, values in lengths.items():
         metrics[f"behaviour/{role}/length"] = sum(values) / len(values)
         metrics[f"behaviour/{role}/num_turns"] = len(values)
+    for role, share in repeated_texts(graded.episode for graded in episodes).items():
+        metrics[f"behaviour/{role}/repeated"] = share
     return metrics
 
 

@@ -32,6 +32,16 @@ def energy_shares(gram: Gram) -> list[float]:
     return _shares([max(gram[i][i], 0.0) for i in range(len(gram))])
 
 
+def capture_index(gram: Gram) -> float:
+    """The largest mass share minus what an equal one would be, max_i m_i - 1/n over n roles: 0 when all pull as hard,
+    1 - 1/n when one does all of it (or 0, when there is no gradient).
+
+    >>> capture_index([[9.0, 0.0], [0.0, 1.0]])
+    0.25
+    """
+    return max(0.0, max(mass_shares(gram)) - 1.0 / len(gram))
+
+
 def cosine(gram: Gram, i: int, j: int) -> float:
     """<g_i, g_j> / (||g_i|| ||g_j||), 0 when either is zero.
 

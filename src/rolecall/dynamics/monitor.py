@@ -9,8 +9,10 @@ from typing import Any, Protocol
 from rolecall.dynamics.alarm_rules import RULES
 from rolecall.dynamics.alarms import Alarm, AlarmBoard
 from rolecall.dynamics.drift import Array, ProbeRow, mean_kl, probe_rows, turns_by_role
+from rolecall.dynamics.leakage import Leakage, format_metrics
 from rolecall.dynamics.settings import DynamicsSettings
-from rolecall.records import GradedEpisode
+from rolecall.records import GradedEpisode, Turn
+from rolecall.workflows.base import Workflow
 
 SUMMED = ("optimizer_steps", "update_norm", "push")
 """What of a role's effective push is also summed over the run."""
@@ -40,6 +42,7 @@ class DynamicsMonitor:
     all metrics of the step, `alarms`. Nothing here changes a weight or a random number.
 
     `roles`: every role and its policy. `train_roles`: those that are trained (None: all whose policy has a learner).
+    `workflow`: knows the formats of the roles; without it nothing is said of them.
     `temperatures`: of the roles' sampling, at which their distributions are compared. `coarse`: policies computed in
     bfloat16.
     """
@@ -53,6 +56,7 @@ class DynamicsMonitor:
         train_roles: Iterable[str] | None = None,
         temperatures: Mapping[str, float] | None = None,
         coarse: Iterable[str] = (),
+        workflow: Workflow | None = None,
     ) -> None:
         self.settings = settings or DynamicsSettings()
         self.learners = dict(learners)
@@ -64,21 +68,28 @@ class DynamicsMonitor:
         self.board = AlarmBoard(
             RULES, {r: p for r, p in self.roles.items() if r in trained}, self.settings.alarms, coarse=coarse
         )
+        self.leakage, self.workflow = Leakage(self.settings), workflow
         self.rows: dict[str, list[ProbeRow]] = {}
         self.totals: dict[str, float] = {}
         self._base: dict[str, Array] = {}
         self._last: dict[str, Array] = {}
         self._probe_s = 0.0
+        self._spoken: dict[str, float] = {}
 
     def before_update(self, step: int, graded: Iterable[GradedEpisode]) -> None:
-        """Take roles that are seen for the first time into the probe set; score the set where the step is due."""
+        """Look at how the roles speak, take those that are seen for the first time into the probe set, and score the
+        set where the step is due."""
         for learner in self.learners.values():
             learner.watch.seconds = learner.watch.copies_seconds = 0.0
         self._probe_s, self._last = 0.0, {}
+        turns = turns_by_role(graded)
+        self._spoken = self.leakage.update(turns)
+        if self.workflow is not None:
+            self._spoken |= format_metrics(turns, self.workflow)
         if not self.settings.probe_every_steps:
             return
         begun = time.perf_counter()
-        self._fill(graded)
+        self._fill(turns)
         if self.settings.probe_due(step):
             for role, rows in self.rows.items():
                 if role not in self._base:
@@ -89,9 +100,9 @@ class DynamicsMonitor:
     def after_update(self, step: int, reported: Mapping[str, float] | None = None) -> dict[str, float]:
         """`dynamics/<role>/kl_base`, `kl_last` and `probe_tokens` where the step is due; `time/dynamics_s` and, in due
         steps, `time/copies_s` and `time/probe_s`; and the sums over the run of what the update reports (`reported`, the
-        metrics of all policies) say of each role's effective push."""
+        metrics of all policies) say of each role's effective push; and what `leakage.py` says of the step's turns."""
         watches = [learner.watch for learner in self.learners.values()]
-        metrics = {"time/dynamics_s": sum(watch.seconds for watch in watches)}
+        metrics = self._spoken | {"time/dynamics_s": sum(watch.seconds for watch in watches)}
         if self.settings.copies_due(step):
             metrics["time/copies_s"] = sum(watch.copies_seconds for watch in watches)
         metrics |= self._sum_up(reported or {})
@@ -124,7 +135,7 @@ class DynamicsMonitor:
             role: [[list(row.token_ids), list(row.positions), row.temperature] for row in probe]
             for role, probe in self.rows.items()
         }
-        return {"rows": rows, "alarms": self.board.state(), "totals": self.totals}
+        return {"rows": rows, "alarms": self.board.state(), "totals": self.totals, "leakage": self.leakage.state()}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         self.rows = {
@@ -136,6 +147,8 @@ class DynamicsMonitor:
         }
         self._base, self._last = {}, {}
         self.totals = dict(state.get("totals", {}))
+        if "leakage" in state:
+            self.leakage.restore(state["leakage"])
         self.board.restore(state["alarms"])
 
     def _sum_up(self, reported: Mapping[str, float]) -> dict[str, float]:
@@ -147,11 +160,10 @@ class DynamicsMonitor:
                     self.totals[key] = self.totals.get(key, 0.0) + figure
         return dict(self.totals)
 
-    def _fill(self, graded: Iterable[GradedEpisode]) -> None:
+    def _fill(self, turns: Mapping[str, Sequence[Turn]]) -> None:
         missing = [role for role in self.roles if role not in self.rows]
         if not missing:
             return
-        turns = turns_by_role(graded)
         for role in missing:
             policy = self.roles[role]
             sharers = sum(other == policy for other in self.roles.values())

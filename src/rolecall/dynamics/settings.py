@@ -19,7 +19,11 @@ class AlarmSettings:
     first steps that must be left. `norm_jump`, `kl_jump`: multiples of the usual value; a KL below `kl_floor` nats a
     token never counts as a jump. `clipped`, `truncated`, `unparsed`: shares of tokens or turns. `moved`: share of the
     weights with a gradient that an update must change. `mismatch`, `mismatch_bfloat16`: mean difference of a
-    log-probability between engine and learner, in nats.
+    log-probability between engine and learner, in nats. `chi2`: chi-squared of a token against the sampling policy.
+    `aligned`: share of the number of copies that their amplification may reach. `leaked`: by how much the share of a
+    role's turns that a classifier knows for its own may fall. `confused`: share of turns in another role's format and
+    not in its own. `same_plans`: share of plans that may be one plan for all copies. `copied`: share of wrong answers
+    that a correcting role may hand back, over as many of the last steps as hold `wrong_given` of them.
 
     >>> AlarmSettings().patience
     5
@@ -42,6 +46,13 @@ class AlarmSettings:
     moved: float = 0.2
     mismatch: float = 1e-3
     mismatch_bfloat16: float = 0.05
+    chi2: float = 1.0
+    aligned: float = 0.95
+    leaked: float = 0.2
+    confused: float = 0.2
+    same_plans: float = 0.95
+    copied: float = 0.95
+    wrong_given: int = 20
 
     def __post_init__(self) -> None:
         if self.patience < 1 or self.window < 3:
@@ -49,9 +60,13 @@ class AlarmSettings:
                 f"dynamics.alarms.patience ({self.patience}) must be at least 1 and dynamics.alarms.window "
                 f"({self.window}) at least 3"
             )
-        if self.right_judged < 1:
-            raise ConfigError(f"dynamics.alarms.right_judged is {self.right_judged}; wanted 1 right answer or more")
-        for name in ("agree", "false_alarm", "captured", "clipped", "truncated", "unparsed"):
+        for name in ("right_judged", "wrong_given"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"dynamics.alarms.{name} is {getattr(self, name)}; wanted 1 answer or more")
+        for name in (
+            "agree", "false_alarm", "captured", "clipped", "truncated", "unparsed",
+            "aligned", "leaked", "confused", "same_plans", "copied",
+        ):  # fmt: skip
             if not 0.0 < getattr(self, name) <= 1.0:
                 raise ConfigError(f"dynamics.alarms.{name} is {getattr(self, name)}; wanted a share in (0, 1]")
         if self.norm_jump <= 1.0 or self.kl_jump <= 1.0:
@@ -77,6 +92,9 @@ class DynamicsSettings:
     `copies_every_steps`: amplification of the copies of a role with its control, at step 1 and every so many steps (0:
     never). Costs one more forward and backward pass over the roles that have copies, in the steps in which it is due.
 
+    `leakage_turns`: turns a role in a step, spread over it, that the classifier of roles is asked about (0: none);
+    `leakage_reference`: turns a role of the first steps that it is fitted on.
+
     >>> DynamicsSettings().probe_every_steps
     5
     """
@@ -89,15 +107,17 @@ class DynamicsSettings:
     probe_positions: int = 128
     max_probe_logits: int = 2**25
     copies_every_steps: int = 20
+    leakage_turns: int = 64
+    leakage_reference: int = 256
     alarms: AlarmSettings = field(default_factory=AlarmSettings)
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.persistence_decay < 1.0:
             raise ConfigError(f"dynamics.persistence_decay is {self.persistence_decay}; wanted 0 or more and below 1")
-        for name in ("probe_every_steps", "copies_every_steps", "max_parameters"):
+        for name in ("probe_every_steps", "copies_every_steps", "max_parameters", "leakage_turns"):
             if getattr(self, name) < 0:
                 raise ConfigError(f"dynamics.{name} is {getattr(self, name)}; wanted 0 or more")
-        for name in ("probe_turns", "probe_positions", "max_probe_logits"):
+        for name in ("probe_turns", "probe_positions", "max_probe_logits", "leakage_reference"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"dynamics.{name} is {getattr(self, name)}; wanted 1 or more")
 

@@ -8,7 +8,14 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
-from rolecall.dynamics.formulas import copy_metrics, perplexity_ratio, ratio, role_metrics, update_metrics
+from rolecall.dynamics.formulas import (
+    capture_index,
+    copy_metrics,
+    perplexity_ratio,
+    ratio,
+    role_metrics,
+    update_metrics,
+)
 from rolecall.dynamics.update_watch import Applied
 from rolecall.learner.copies import CopyGrams
 from rolecall.learner.objective import Tallies, Tally
@@ -39,6 +46,7 @@ class UpdateTally:
     pushes: dict[str, float] = field(default_factory=dict)  # dynamics, summed over optimizer steps
     applied: list[Applied] = field(default_factory=list)
     role_loss: Tally = field(default_factory=Tally)
+    captures: list[float] = field(default_factory=list)
     skipped: dict[str, int] = field(default_factory=dict)
     reasons: list[str] = field(default_factory=list)
     last: dict[int, Tensor] = field(default_factory=dict)  # log-probabilities by sample number
@@ -49,6 +57,8 @@ class UpdateTally:
         gram = [[products.get((a, b), 0.0) for b in roles] for a in roles]
         for key, figure in role_metrics(roles, gram, tokens).items():
             self.roles.add(key, figure, 1.0)
+        if len(roles) > 1:
+            self.captures.append(capture_index(gram))
 
     def add_copies(self, found: Mapping[str, CopyGrams]) -> None:
         """Figures of the copies of roles in one optimizer step."""
@@ -99,6 +109,8 @@ class UpdateTally:
             "optimizer_steps": float(steps),
             "skipped_empty": float(not samples),
         }
+        if self.captures:
+            figures["capture_index"] = sum(self.captures) / len(self.captures)
         if self.sequences:
             figures["sequences"] = sum(self.sequences) / len(self.sequences)
         for kind in ("zero", "nonfinite", "oom"):

@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Protocol
 
 from rolecall.errors import WorkflowError, nearest
-from rolecall.records import Claim, Message, Messages, Outcome, Task
+from rolecall.records import Claim, Message, Messages, Outcome, Task, Verdict
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -170,6 +170,12 @@ class Workflow:
     def claim(self, role: str, text: str | None, truncated: bool) -> Claim | None:
         """What the visible `text` of a turn of `role` asserts in checkable form; pure. None: nothing to check."""
         return None
+
+    def in_form(self, role: str, text: str) -> bool | None:
+        """Whether `text` is in the form that `role` is asked for, such as an answer in a box; pure. None: the role has
+        no form of its own. What `claim` can read is in form; a role without claims may say here what is."""
+        claim = self.claim(role, text, False)
+        return None if claim is None else claim.value not in (None, Verdict.UNPARSED)
 
     def max_calls(self) -> Mapping[str, int]:
         """The most calls of each role in one episode, all copies together; a role that is absent may call any number

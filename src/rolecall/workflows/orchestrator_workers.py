@@ -46,6 +46,12 @@ class OrchestratorWorkers(Workflow):
             return None
         return Claim(kind=ClaimKind.ANSWER, value=extract_answer(text, self.answer_format))
 
+    def in_form(self, role: str, text: str) -> bool | None:
+        """The orchestrator's form is a plan; the others answer."""
+        if role == "orchestrator":
+            return bool(parse_strategies(text))
+        return super().in_form(role, text)
+
     def max_calls(self) -> Mapping[str, int]:
         return {"orchestrator": 1, "worker": self.max_strategies, "synthesizer": 1}
 
