@@ -7,9 +7,11 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 import pytest
+import torch
 from local_builders import NEVER, generate, max_difference, plain_logprobs, ragged_prompts, read_model, request, run
 from test_local_loading import SEQUENCES, changed_model, plain
 
@@ -203,3 +205,26 @@ def test_memory_that_runs_out_while_decoding_is_an_error_of_those_requests(folde
     assert "no more" in str(replies[0])
     assert len(generate(engine, [request("p", [1, 2], 0, end_ids=(NEVER,))])[0].token_ids) == 16
     engine.shut_down()
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/task"), reason="counts native threads where Linux lists them")
+def test_publishing_starts_no_openmp_threads_that_would_make_the_learner_sleep_at_every_barrier(tiny_model):
+    wide = tiny_model(vocab=1100)  # a tied head of 1,100 x 32 numbers: a copy is large enough for several threads
+    model = changed_model(wide)
+    engine = LocalEngine([PolicySpec(name="p", kind="model", model=wide)], LocalSettings(workers=1))
+    before, threads = torch.get_num_threads(), []
+
+    async def publish_twice():
+        for version in (1, 2):
+            await engine.load("p", version, model.state_dict())
+            threads.append(len(os.listdir("/proc/self/task")) - threading.active_count())
+
+    try:
+        torch.set_num_threads(2)
+        torch.zeros(1 << 20).clone()  # the learner's own threads
+        threads.append(len(os.listdir("/proc/self/task")) - threading.active_count())
+        run(publish_twice())
+    finally:
+        torch.set_num_threads(before)
+        engine.shut_down()
+    assert threads[0] == threads[1] == threads[2]

@@ -128,7 +128,7 @@ class LocalEngine:
         check_tensors(f"policy {policy!r} version {version}", shapes, tensors, tied)
         async with self.wave(always=True):
             path = Path(self.folder.name) / f"{next(self.numbers)}.safetensors"
-            await asyncio.to_thread(write, tensors, path)
+            await asyncio.to_thread(save_file, storable(tensors), path)
             before = self.current.get(policy)
             self.current[policy] = (version, str(path))
             futures = [worker.call("load", (policy, version, str(path))) for worker in self.workers]
@@ -192,12 +192,16 @@ def num_workers(settings: LocalSettings) -> int:
     return min(settings.num_workers, gpus) if gpus else settings.num_workers
 
 
-def write(tensors: Mapping[str, torch.Tensor], path: Path) -> None:
-    """Save tensors; those that share memory (a tied LM head) are written apart, as the format wants."""
+def storable(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """The tensors as safetensors saves them: in main memory, end to end; what shares memory (a tied LM head), apart.
+
+    Not for the thread that writes the file. A copy of more than 32,768 numbers there starts OpenMP threads of its own,
+    and with more OpenMP threads than cores libgomp puts every thread to sleep at each barrier, in the learner too.
+    """
     seen: set[int] = set()
     plain = {}
     for name, tensor in tensors.items():
         copy = tensor.to("cpu").contiguous()
         plain[name] = copy.clone() if copy.untyped_storage().data_ptr() in seen else copy
         seen.add(copy.untyped_storage().data_ptr())
-    save_file(plain, path)
+    return plain
