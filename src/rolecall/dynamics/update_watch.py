@@ -49,9 +49,9 @@ class UpdateWatch:
         self._held: Tensor | None = None
         self._roles: RoleGradients | None = None
 
-    def collect(self, roles: Sequence[str]) -> RoleGradients:
-        """Where the gradients of an optimizer step are collected."""
-        return RoleGradients(self.parameters, roles, keep=self.gradients)
+    def collect(self, roles: Sequence[str], *, keep: bool = False) -> RoleGradients:
+        """Where the gradients of an optimizer step are collected; `keep`: somebody needs each role's own."""
+        return RoleGradients(self.parameters, roles, keep=self.gradients or keep)
 
     @torch.no_grad()
     def before_step(self, gradients: RoleGradients) -> dict[str, float]:
@@ -80,18 +80,17 @@ class UpdateWatch:
         if self._held is None or self._roles is None:
             return None
         with self.timed():
-            delta, roles, offset = self._held, self._roles, 0
+            before, roles = self._held, self._roles
             self._held = self._roles = None
-            weight_norm = math.sqrt(inner_product(delta, delta))
-            counts: list[Tensor] = []
-            for parameter in self.parameters:
-                part = delta[offset : offset + parameter.numel()]
-                torch.sub(parameter.detach().reshape(-1).float(), part, out=part)
-                offset += parameter.numel()
-                if parameter.grad is not None:
-                    asked = parameter.grad.reshape(-1) != 0
-                    counts.append(torch.stack([(asked & (part != 0)).sum(), asked.sum()]))
-            moved, asked_all = torch.stack(counts).sum(0).tolist() if counts else (0, 0)
+            weight_norm = math.sqrt(inner_product(before, before))
+            delta = flatten(self.parameters).sub_(before)
+            grads = (parameter.grad for parameter in self.parameters)
+            asked = flatten(
+                torch.zeros_like(parameter) if grad is None else grad
+                for parameter, grad in zip(self.parameters, grads, strict=True)
+            ).ne_(0)
+            asked_all = int(torch.count_nonzero(asked))
+            moved = int(torch.count_nonzero(asked.mul_(delta)))
             return Applied(
                 update_norm=math.sqrt(inner_product(delta, delta)),
                 weight_norm=weight_norm,
