@@ -16,8 +16,9 @@ def make_optimizer(parameters: Mapping[str, nn.Parameter], config: LearnerConfig
     decayed = [parameter for parameter in parameters.values() if parameter.ndim > 1]
     others = [parameter for parameter in parameters.values() if parameter.ndim <= 1]
     groups = [{"params": decayed, "weight_decay": config.weight_decay}, {"params": others, "weight_decay": 0.0}]
+    fused = all(p.device.type in ("cpu", "cuda") and p.is_floating_point() for p in parameters.values())
     return torch.optim.AdamW(
-        [group for group in groups if group["params"]], lr=config.lr, betas=config.betas, eps=config.eps
+        [group for group in groups if group["params"]], lr=config.lr, betas=config.betas, eps=config.eps, fused=fused
     )
 
 
