@@ -17,6 +17,7 @@ from rolecall.engines.specs import EndpointSpec, PolicySpec, resolve_model
 from rolecall.errors import ConfigError, GraderError, TaskError, boundary, nearest
 from rolecall.grading.graders import GRADERS
 from rolecall.grading.pool import GraderPool
+from rolecall.interventions.settings import anchored, check_interventions
 from rolecall.learner.config import LearnerConfig, check_loss_roles
 from rolecall.policies.table import PolicyTable, make_table
 from rolecall.records import Sampling
@@ -73,6 +74,13 @@ def make_plan(config: RunConfig, *, training: bool = True) -> Plan:
     for learner in learners.values():
         check_loss_roles(algorithm.loss, learner, workflow.roles)
     plan = Plan(config=config, workflow=workflow, algorithm=algorithm, table=table, learners=learners)
+    check_interventions(
+        config.interventions,
+        roles=table.roles,
+        train_roles=table.train_roles,
+        loss=algorithm.loss,
+        plain_bfloat16=[name for name, one in learners.items() if one.precision == "bfloat16_plain"],
+    )
     check_failures(plan)
     check_endpoints(plan)
     if training:
@@ -324,7 +332,8 @@ def role_settings(
 
 
 def losses(plan: Plan) -> dict[str, Loss]:
-    return dict.fromkeys(plan.learners, plan.algorithm.loss)
+    """The loss of each trained policy: the algorithm's, with the KL anchors of interventions."""
+    return dict.fromkeys(plan.learners, anchored(plan.algorithm.loss, plan.config.interventions))
 
 
 def config_fingerprint(config: RunConfig) -> str:

@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from rolecall.dynamics.settings import DynamicsSettings
 from rolecall.engines.specs import LocalSettings, LoraSpec, RequestSettings
 from rolecall.errors import ConfigError, nearest
+from rolecall.interventions.settings import Intervention
 from rolecall.learner.config import LearnerConfig
 from rolecall.pipeline.schedule import Schedule
 from rolecall.records import Sampling
@@ -248,6 +249,7 @@ class RunConfig(Section):
     checkpoint: CheckpointConfig = CheckpointConfig()
     parity: ParityConfig = ParityConfig()
     dynamics: DynamicsSettings = DynamicsSettings()
+    interventions: dict[str, Intervention] = Field(default_factory=dict)
     tracking: TrackingConfig = TrackingConfig()
 
     @model_validator(mode="after")
@@ -405,7 +407,7 @@ def _known_keys(parents: Sequence[Any], top: type[BaseModel]) -> list[str]:
         if isinstance(at, type) and issubclass(at, BaseModel) and part in at.model_fields:
             at = at.model_fields[part].annotation
         elif is_dataclass(at):
-            at = next((f.type for f in fields(at) if f.name == part), None)
+            at = next((f.type for f in fields(at) if f.name == part), at)
         if get_args(at):  # `X | None`, `dict[str, X]`: the section type inside
             at = next((arg for arg in get_args(at) if isinstance(arg, type) and _has_keys(arg)), at)
     if isinstance(at, type) and issubclass(at, BaseModel):

@@ -54,7 +54,14 @@ class Run:
         self.splits = splits or make_tasks(config)
         self.stream = TaskStream(self.splits.train, seed=config.seed)
         self.renderers = make_renderers(plan)
-        self.policies = build_policies(plan.table.local, plan.learners, losses(plan), seed=config.seed)
+        self.policies = build_policies(
+            plan.table.local,
+            plan.learners,
+            losses(plan),
+            seed=config.seed,
+            interventions=config.interventions,
+            roles={role: plan.table.roles[role] for role in plan.table.train_roles},
+        )
         self.learners = {n: policy.learner for n, policy in self.policies.items() if policy.learner is not None}
         self.monitor = make_monitor(plan, self.learners)
         self.checkpoints = Checkpoints(plan, folder, self.learners, self.splits.fingerprint)

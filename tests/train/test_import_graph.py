@@ -34,6 +34,7 @@ LAYERS: dict[str, int] = {
     "algorithms": 7,
     "testing_credit": 8,
     "dynamics": 8,
+    "interventions": 8,
     "learner": 9,
     "policies": 10,
     "config": 11,

@@ -36,6 +36,7 @@ PLACES = {
 
 UNSEEN = {
     "samples/shared": "trees only",
+    "cliff/relative": "a random model gains nothing",
     "alarms/<alarm>": "small runs raise none; see the test of their keys",
     "samples/empty": "a completion without a token",
     "samples/stale": "a turn all of whose tokens passed the bound",
@@ -55,6 +56,8 @@ UNSEEN = {
 }
 """Documented keys that the small runs of this test need not write."""
 
+
+TABLES = {"solver": {"damping": 0.3, "balance_mass": True, "average_copies": True}}
 
 MASKED_PIPELINE = {
     "steps": 4,
@@ -107,7 +110,7 @@ def written(tmp_path_factory: pytest.TempPathFactory, random_model: str, task_fi
     anchored["loss"] |= {"mask_mastered": True, "correction": "truncated"}
     for number, changes in enumerate(
         (
-            {"sharing": "shared", "algorithm": anchored, "learner": {"minibatches": 2}},
+            {"sharing": "shared", "algorithm": anchored, "learner": {"minibatches": 2}, "interventions": TABLES},
             {"sharing": "isolated", "train_roles": ["solver"]},
             {"sharing": "shared", "algorithm": {"name": "agent_grpo", "n": 4, "balance_verdicts": True}},
             {**MASKED_PIPELINE, "sharing": "shared"},

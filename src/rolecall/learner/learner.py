@@ -17,12 +17,14 @@ from rolecall.dynamics.role_gradients import RoleGradients
 from rolecall.dynamics.settings import DynamicsSettings
 from rolecall.dynamics.update_watch import UpdateWatch
 from rolecall.errors import ConfigError, LearnerError
+from rolecall.interventions.settings import Intervention
 from rolecall.learner.config import LearnerConfig
 from rolecall.learner.copies import CopyGrams, copy_gradients
+from rolecall.learner.interventions import Interventions
 from rolecall.learner.logprobs import Split, TokenScores, token_scores
 from rolecall.learner.modules import PolicyModule, enable_gradient_checkpointing
 from rolecall.learner.objective import Objective, References, TokenLoss, measure
-from rolecall.learner.optim import clip_gradients, is_out_of_memory, learning_rate, make_optimizer
+from rolecall.learner.optim import clip_factor, clip_gradients, is_out_of_memory, learning_rate, make_optimizer
 from rolecall.learner.packing import (
     Microbatch,
     Weighted,
@@ -36,7 +38,7 @@ from rolecall.learner.probe import Array, next_token_logprobs
 from rolecall.learner.progress import UpdateReport, UpdateTally
 from rolecall.learner.samples import scored_sample
 from rolecall.learner.weights import denominator, span_weights
-from rolecall.records import Sample
+from rolecall.records import EMPTY, Sample
 
 
 class Learner:
@@ -44,7 +46,15 @@ class Learner:
     moves it. The schedule moves with optimizer steps only, so a policy without samples stands still.
     """
 
-    def __init__(self, name: str, module: PolicyModule, config: LearnerConfig, loss: Loss | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        module: PolicyModule,
+        config: LearnerConfig,
+        loss: Loss | None = None,
+        interventions: Mapping[str, Intervention] = EMPTY,
+        roles: Sequence[str] = (),
+    ) -> None:
         if config.schedule != "constant" and config.schedule_steps == 0:
             raise ConfigError(
                 f"policy {name!r}: learner.schedule is {config.schedule!r} and learner.schedule_steps is 0; set it to "
@@ -57,6 +67,7 @@ class Learner:
         self.parameters = module.trained()
         self.optimizer = make_optimizer(self.parameters, config)
         self.watch = UpdateWatch(list(self.parameters.values()))
+        self.interventions = Interventions(interventions, roles, list(self.parameters.values()), self.optimizer)
         self.optimizer_steps = 0
         self.lr_scale = 1.0  # what the cliff guard has made of the learning rate
         self.version = 0
@@ -74,6 +85,7 @@ class Learner:
         progress = UpdateTally()
         if not samples:
             return progress.report(self.name, samples, lr=0.0, skipped="no samples")
+        self.interventions.begin(samples)
         fixed = config.optimizer_steps == "fixed_minibatch"
         number = num_minibatches(samples, config.minibatch_sequences) if fixed else config.minibatches
         parts = split_minibatches(samples, number, config.seed, step)
@@ -128,6 +140,7 @@ class Learner:
             "version": self.version,
             "parameters": list(self.parameters),
             "watch": self.watch.state_dict(),
+            "interventions": self.interventions.state_dict(),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -135,6 +148,7 @@ class Learner:
             raise LearnerError(f"the saved optimiser of policy {self.name!r} belongs to other parameters")
         self.optimizer.load_state_dict(state["optimizer"])
         self.watch.load_state_dict(state.get("watch", {"means": {}}))
+        self.interventions.load_state_dict(state["interventions"])
         self.optimizer_steps = state["optimizer_steps"]
         self.lr_scale = state.get("lr_scale", 1.0)
         self.version = state["version"]
@@ -144,6 +158,7 @@ class Learner:
         config, loss = self.config, self.objective.loss
         total = denominator(samples, count_zero_advantage=loss.zero_advantage_in_denominator)
         weights = span_weights(samples, total, loss.aggregate, config.role_weights)
+        weights = self.interventions.weights(samples, weights)
         rows = [
             Weighted(sample=sample, weights=weight, number=offset + index)
             for index, (sample, weight) in enumerate(zip(samples, weights, strict=True))
@@ -166,10 +181,12 @@ class Learner:
             self._fail("nonfinite", f"step {step}: loss {value:g}, gradient norm {norm:g}", progress)
             return
         persistence = self.watch.before_step(gradients)
-        clip_gradients(self.parameters, norm, config.max_grad_norm)
+        scaled = self.interventions.before_clip(gradients, progress.roles)
+        clip_gradients(self.parameters, scaled, config.max_grad_norm)
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate(config, self.optimizer_steps) * self.lr_scale
         self.optimizer.step()
+        self.interventions.after_step(clip_factor(scaled, config.max_grad_norm))
         applied = self.watch.after_step()
         self.optimizer.zero_grad(set_to_none=True)
         self.optimizer_steps += 1
@@ -189,7 +206,7 @@ class Learner:
         batches = pack(
             rows, self.config.microbatch_tokens, by_copy=self.config.by_copy, device=self.device, share=self.fast
         )
-        gradients = self.watch.collect(list(batches))
+        gradients = self.watch.collect(list(batches), keep=self.interventions.needs_gradients)
         self.optimizer.zero_grad(set_to_none=True)
         value = 0.0
         for role, packed in batches.items():

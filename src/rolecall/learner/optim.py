@@ -41,13 +41,22 @@ def learning_rate(config: LearnerConfig, optimizer_steps: int) -> float:
     return config.lr * (config.min_lr_ratio + (1.0 - config.min_lr_ratio) * remaining)
 
 
+def clip_factor(norm: float, max_norm: float) -> float:
+    """What clipping multiplies a gradient of this norm by: max_norm / norm where the norm is larger, else 1.
+
+    >>> clip_factor(4.0, 1.0), clip_factor(0.5, 1.0)
+    (0.25, 1.0)
+    """
+    return max_norm / norm if norm > max_norm else 1.0
+
+
 def clip_gradients(parameters: Mapping[str, nn.Parameter], norm: float, max_norm: float) -> None:
     """Scale all gradients by max_norm / norm when their joint norm is larger."""
     if norm <= max_norm:
         return
     for parameter in parameters.values():
         if parameter.grad is not None:
-            parameter.grad.mul_(max_norm / norm)
+            parameter.grad.mul_(clip_factor(norm, max_norm))
 
 
 def is_out_of_memory(error: BaseException) -> bool:

@@ -14,9 +14,11 @@ from rolecall.algorithms.loss import Loss
 from rolecall.engines.base import request_seed
 from rolecall.engines.specs import PolicySpec, resolve_model
 from rolecall.errors import ConfigError, boundary
+from rolecall.interventions.settings import Intervention
 from rolecall.learner.config import LearnerConfig
 from rolecall.learner.learner import Learner
 from rolecall.learner.modules import PolicyModule, SharedBase, WholeModel, load_causal_lm
+from rolecall.records import EMPTY
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -41,9 +43,12 @@ def build_policies(
     *,
     device: str = "auto",
     seed: int = 0,
+    interventions: Mapping[str, Intervention] = EMPTY,
+    roles: Mapping[str, str] = EMPTY,
 ) -> dict[str, Policy]:
     """Load every policy by name. Adapters over one model share one base in memory (per precision); a whole model is
     alone. `learners` and `loss`: one for all trained policies, or one a policy. `device="auto"`: a GPU if there is one.
+    `interventions` by role, and with them `roles`: the trained roles and their policies.
     """
     bases: dict[tuple[str, torch.dtype], SharedBase] = {}
     place = torch.device(("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device)
@@ -55,7 +60,9 @@ def build_policies(
             wanted = _of(loss if loss is not None else Loss(), spec.name, "loss")
             with boundary(ConfigError, f"loading policy {spec.name!r} from {spec.model!r}"):
                 module = _module(spec, config, bases, place, seed)
-            learner = Learner(spec.name, module, config, wanted)
+            own = [role for role, policy in roles.items() if policy == spec.name]
+            table = {role: interventions[role] for role in own if role in interventions}
+            learner = Learner(spec.name, module, config, wanted, table, own)
         policies[spec.name] = Policy(name=spec.name, spec=spec, learner=learner, tokenizer=resolve_model(spec.model))
     return policies
 
