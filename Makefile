@@ -8,11 +8,12 @@ REAL_RUN ?= runs/real-smollm2
 SMOLLM2 := runs/models/smollm2
 KILLS ?= 50
 
-.PHONY: demo real test lint unit kills check-python clean help
+.PHONY: demo real scales test lint unit kills check-python clean help
 
 help:
 	@echo "make demo   train the demo team and write $(RUN)/summary.json (a few minutes on two cores)"
 	@echo "make real   train SmolLM2-135M-Instruct for a few steps (93 MB to download once, some minutes on two cores)"
+	@echo "make scales make the tiny models of the workflow study in runs/models (some minutes)"
 	@echo "make test   linter, formatter, type checker and all tests"
 	@echo "make kills  kill runs at $(KILLS) random moments each and compare them with runs that were not (an hour)"
 	@echo "make clean  remove the virtual environment (runs stay)"
@@ -44,6 +45,12 @@ $(SMOLLM2)/config.json: | $(VENV)/.base
 
 real: $(VENV)/.base $(SMOLLM2)/config.json
 	$(VENV)/bin/rolecall train recipes/real_smollm2.toml --run $(REAL_RUN) --overwrite
+
+# The model of 0.8 million parameters is part of the package.
+runs/models/workflows_%/config.json: | $(VENV)/.base
+	$(PY) recipes/make_workflow_models.py --scale $* --out $(@D)
+
+scales: runs/models/workflows_0.2M/config.json runs/models/workflows_3M/config.json
 
 test: $(VENV)/.dev lint unit
 

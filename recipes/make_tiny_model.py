@@ -16,6 +16,7 @@ import random
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import torch
@@ -42,12 +43,12 @@ CHAT_TEMPLATE = (
 # ------------------------------------------------------------------------------------ the model and its tokenizer
 
 
-def make_tokenizer() -> PreTrainedTokenizerFast:
-    """Byte-level BPE: 256 bytes, the specials, and just the merges that make each of WORDS one token."""
-    space = "Ġ"
+def make_tokenizer(words: Sequence[str] = WORDS) -> PreTrainedTokenizerFast:
+    """Byte-level BPE: 256 bytes, the specials, and just the merges that make each of `words` one token."""
+    space, line = "Ġ", "Ċ"
     vocabulary = {token: index for index, token in enumerate((*SPECIALS, *sorted(pre_tokenizers.ByteLevel.alphabet())))}
     merges: list[tuple[str, str]] = []
-    for word in (text.replace(" ", space) for text in WORDS):
+    for word in (text.replace(" ", space).replace("\n", line) for text in words):
         for end in range(1, len(word)):
             if word[: end + 1] not in vocabulary:
                 vocabulary[word[: end + 1]] = len(vocabulary)
@@ -69,11 +70,12 @@ def make_tokenizer() -> PreTrainedTokenizerFast:
     return tokenizer
 
 
-def make_model(tokenizer: PreTrainedTokenizerFast) -> Qwen3ForCausalLM:
+def make_model(tokenizer: PreTrainedTokenizerFast, width: int = 128) -> Qwen3ForCausalLM:
+    """Four layers with heads of 32; about 0.2, 0.8 and 3 million parameters at widths of 64, 128 and 256."""
     config = Qwen3Config(
-        vocab_size=len(tokenizer), hidden_size=128, num_hidden_layers=4, num_attention_heads=4, num_key_value_heads=2,
-        head_dim=32, intermediate_size=352, max_position_embeddings=512, tie_word_embeddings=True,
-        initializer_range=0.05, bos_token_id=None, eos_token_id=tokenizer.eos_token_id,
+        vocab_size=len(tokenizer), hidden_size=width, num_hidden_layers=4, num_attention_heads=width // 32,
+        num_key_value_heads=width // 64, head_dim=32, intermediate_size=width * 11 // 4, max_position_embeddings=512,
+        tie_word_embeddings=True, initializer_range=0.05, bos_token_id=None, eos_token_id=tokenizer.eos_token_id,
         pad_token_id=tokenizer.pad_token_id,
     )  # fmt: skip
     return Qwen3ForCausalLM(config)
@@ -86,10 +88,14 @@ class Speaker:
         self.tokenizer = make_tokenizer()
         self.model = make_model(self.tokenizer)
         self.prompts: PromptSet = load_prompts("tiny", HOLES)
+        self.max_tokens = MAX_TOKENS
 
     def prompt(self, role: str, **values: str) -> str:
-        messages: list[Message] = self.prompts[role].messages(**values)
-        return str(self.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True))
+        return self.chat(self.prompts[role].messages(**values))
+
+    def chat(self, messages: Sequence[Message]) -> str:
+        """The text of a whole prompt."""
+        return str(self.tokenizer.apply_chat_template(list(messages), tokenize=False, add_generation_prompt=True))
 
     @torch.no_grad()
     def reply(self, role: str, prompts: Sequence[str], greedy: bool = False) -> list[str]:
@@ -100,8 +106,8 @@ class Speaker:
         sampling = {"do_sample": False} if greedy else {"do_sample": True, "temperature": 1.0, "top_k": 0, "top_p": 1.0}
         self.model.eval()
         ids = self.model.generate(
-            input_ids=inputs["input_ids"], attention_mask=inputs["attention_mask"], max_new_tokens=MAX_TOKENS[role],
-            **sampling,
+            input_ids=inputs["input_ids"], attention_mask=inputs["attention_mask"],
+            max_new_tokens=self.max_tokens[role], **sampling,
         )  # fmt: skip
         texts = self.tokenizer.batch_decode(ids[:, inputs["input_ids"].shape[1] :], skip_special_tokens=True)
         return [text.strip() for text in texts]
@@ -269,15 +275,17 @@ def train(speaker: Speaker, plan: Plan, seed: int) -> None:
             _, own = play(speaker, teacher.stream.take(500))
 
 
-def update(speaker: Speaker, examples: list[tuple[str, str]], optimizer: torch.optim.Optimizer) -> float:
-    """One optimizer step over the examples, short and long ones apart to save padding; the mean loss of a token."""
+def update(
+    speaker: Speaker, examples: list[tuple[str, str]], optimizer: torch.optim.Optimizer, parts: int = 2
+) -> float:
+    """One optimizer step over the examples, in `parts` by length to save padding; the mean loss of a token."""
     num_targets = sum(len(ids) + 1 for ids in speaker.tokenizer([reply for _, reply in examples])["input_ids"])
     optimizer.zero_grad()
     total = 0.0
     ordered = sorted(examples, key=lambda pair: len(pair[0]) + len(pair[1]))
-    middle = len(ordered) // 2
-    for part in (ordered[:middle], ordered[middle:]):
-        loss = loss_of(speaker, part, num_targets)
+    ends = [len(ordered) * place // parts for place in range(parts + 1)]
+    for begin, end in pairwise(ends):
+        loss = loss_of(speaker, ordered[begin:end], num_targets)
         loss.backward()
         total += loss.item()
     torch.nn.utils.clip_grad_norm_(speaker.model.parameters(), 1.0)

@@ -22,7 +22,7 @@ import tomli_w
 from run_compare import differences
 
 from rolecall.config import overlay
-from rolecall.errors import UsageError
+from rolecall.errors import ConfigError, UsageError
 from rolecall.files import FAULT
 from rolecall.matrix import MatrixFolder, load_matrix, run_matrix
 from rolecall.matrix.folder import failure, read_json
@@ -254,3 +254,10 @@ def test_a_failure_says_the_last_line_of_the_log_and_the_signal(tmp_path):
         "times": 5,
     }
     assert failure(3, tmp_path / "none.log", None)["reason"] == "no word in the log"
+
+
+def test_a_model_that_is_not_there_is_named_before_anything_runs(write, tmp_path):
+    file = write(axes={"workflow": {"Two": {"model": {"model": "runs/models/none"}}}})
+    with pytest.raises(ConfigError, match="cell Two: model 'runs/models/none' is no folder"):
+        run(file, tmp_path / "out")
+    assert not (tmp_path / "out" / "One").exists()

@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import IO, Any
 
-from rolecall.errors import UsageError
+from rolecall.engines.specs import resolve_model
+from rolecall.errors import ConfigError, UsageError
 from rolecall.matrix.controls import evaluation_name, num_answers, token_budget
 from rolecall.matrix.folder import MatrixFolder, failure
 from rolecall.matrix.spec import Cell, Limits, Matrix
@@ -86,6 +87,16 @@ def side_by_side(limits: Limits) -> int:
     return max(1, min(cores // limits.cores_per_cell, int(free_memory_gib() / limits.memory_per_cell_gib)))
 
 
+def check_models(cell: Cell) -> None:
+    """`ConfigError` when a model of the cell is a folder that is not there."""
+    for policy in (cell.config.model, *cell.config.policies.values()):
+        if policy.kind != "api":
+            try:
+                resolve_model(policy.model)
+            except ConfigError as error:
+                raise ConfigError(f"cell {cell.name}: {error}") from None
+
+
 def free_memory_gib() -> float:
     """Memory that new processes may take; infinite where the system does not say."""
     try:
@@ -108,7 +119,8 @@ class Executor:
 
     def run(self) -> Course:
         """Run what is not done; a cell that fails is recorded, and the others go on."""
-        for cell in self.matrix.cells:  # before anything starts: folders of other settings
+        for cell in self.matrix.cells:  # before anything starts: models that are not there, folders of other settings
+            check_models(cell)
             if not cell.is_control:
                 self.folder.state(cell)
         self._save()
