@@ -19,6 +19,7 @@ from rolecall.dynamics.monitor import DynamicsMonitor
 from rolecall.engines.router import make_engine
 from rolecall.evaluate import Evaluation, summarise
 from rolecall.grading.episodes import grade_episodes
+from rolecall.grading.health import GraderWatch
 from rolecall.grading.pool import GraderPool
 from rolecall.inflight import InFlight
 from rolecall.learner.checkpoint import seed_random
@@ -71,6 +72,7 @@ class Run:
             opened.callback(self.loop.close)
             self.graders = GraderPool(**config.grading.pool())
             opened.callback(self.graders.close)
+            self.grader_watch = GraderWatch(self.graders)
             self.graders.start({task.grader for tasks in self.splits for task in tasks})
             if self.graders.protection is not None:
                 progress.note(f"programs that models write run under: {self.graders.protection.words}")
@@ -243,6 +245,7 @@ class Run:
         """Write the step's episodes and metrics, and show them."""
         self.folder.write_episodes(self.step, episode_rows(self.step, self._collected, self._credit, self.transcripts))
         self.metrics |= {f"time/{name}_s": seconds for name, seconds in self.times.items()}
+        self.metrics |= self.grader_watch.metrics()
         alarms = self.monitor.alarms(self.step, self.metrics)
         for words in step_notes(self._collected, self._reasons, alarms, self.plan.table.roles):
             self.progress.note(f"step {self.step}: {words}")

@@ -96,9 +96,11 @@ except TypeError:
 
 
 def test_a_test_that_does_not_run_is_a_failed_grade(pool):
+    broken = pool.stats.broken
     found = grade(pool, "def f():\n    pass", task(ScriptTest(script="assert f(", functions=("f",))))
     assert (found.status, found.score) == (GradeStatus.FAILED, None)
     assert "the test does not run: SyntaxError" in found.detail
+    assert pool.stats.broken == broken + 1
 
 
 def test_a_test_that_needs_a_module_which_is_not_there_is_a_failed_grade_and_no_zero(pool):
@@ -182,7 +184,8 @@ def test_a_sandbox_that_dies_is_replaced_and_its_test_tried_again():
         assert inner is not None
         threading.Timer(0.5, os.kill, (inner, signal.SIGKILL)).start()
         assert grade(pool, "import time\ntime.sleep(1.5)\nprint(7)", slow).right
-        assert pool.stats.lost == 1
+        assert (pool.stats.lost, pool.stats.restarts, pool.stats.failed) == (1, 1, 0)
+        assert pool.held_mib() > 5
 
 
 def test_a_sandbox_that_always_dies_is_a_failed_grade_and_no_zero(monkeypatch):
@@ -354,7 +357,7 @@ def test_idle_workers_speculate_and_a_failure_stops_what_is_needless(monkeypatch
     monkeypatch.setattr("rolecall.grading.code.Bench.stop", lambda bench, owner: stopped.release())
     with CodePool(workers=3) as pool:
         assert _graded(pool, [("a", _numbered(8))])[0].status is GradeStatus.WRONG
-        assert pool.counts == {"tests": 3, "speculated": 2, "dropped": 5}
+        assert pool.counts == {"tests": 3, "speculated": 2, "dropped": 5, "queued": 1}
 
 
 def test_without_speculation_tests_of_a_program_come_one_by_one(monkeypatch):

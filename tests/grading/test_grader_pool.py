@@ -18,6 +18,7 @@ import pytest
 
 from rolecall.errors import ConfigError, GraderError
 from rolecall.grading import GraderPool
+from rolecall.grading.health import GraderWatch
 from rolecall.records import Grade, GradeStatus, Task
 
 DEADLINE_S = 3.0
@@ -90,6 +91,7 @@ def test_a_hung_grader_is_killed_within_the_limit_and_the_pool_keeps_its_size(po
     assert [g.status for g in grades] == [GradeStatus.FAILED] * 2
     assert all(g.score is None and "deadline" in g.detail for g in grades)
     assert took < DEADLINE_S + 10
+    assert pool.stats.timeouts >= 2
     assert wait_for(lambda: len(pool.pids) == 2 and pool.stats.replaced == replaced + 2)
     assert not before & set(pool.pids)
     assert all(is_gone(pid) for pid in before)  # no zombie is left either
@@ -222,6 +224,70 @@ def test_what_a_grader_raises_prints_returns_or_dies_of_is_a_failed_grade(
     assert grades["whole"] == Grade(status=GradeStatus.RIGHT, score=1.0, detail="7")
 
 
+BURN = """
+import time
+def burn(answer, task):
+    until = time.process_time() + float(answer)
+    while time.process_time() < until:
+        pass
+    return True
+def sleep(answer, task):
+    time.sleep(60)
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="it needs Linux")
+def test_a_deadline_does_not_count_the_time_that_a_busy_machine_takes(
+    grader_module: Callable[[str, str], None],
+) -> None:
+    """One CPU for the grader and five others: .6 s of work take longer by the clock than the deadline of 1 s, and are
+    graded; 1.5 s of work are not, and neither is a grader that sleeps."""
+    grader_module("burning_graders", BURN)
+    cpu = min(os.sched_getaffinity(0))
+    with GraderPool(workers=1, deadline_s=1.0) as pool:
+        pool.start(["burning_graders:burn"])
+        others = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(5)]
+        try:
+            for pid in [*pool.pids, *(other.pid for other in others)]:
+                os.sched_setaffinity(pid, {cpu})
+            started = time.monotonic()
+            (grade,) = pool.grade([("0.6", make_task("5", "burning_graders:burn"))])
+            took = time.monotonic() - started
+            assert grade.right, grade.detail
+            assert took > 1.2, "the machine was not busy, and the test shows nothing"
+            (late,) = pool.grade([("1.5", make_task("5", "burning_graders:burn"))])
+        finally:
+            for other in others:
+                other.kill()
+                other.wait()
+        assert (late.status, late.score, pool.stats.timeouts) == (GradeStatus.FAILED, None, 1)
+        started = time.monotonic()
+        (slept,) = pool.grade([("1", make_task("5", "burning_graders:sleep"))])
+        assert slept.status is GradeStatus.FAILED
+        assert time.monotonic() - started < 8
+
+
+def test_what_graders_did_is_counted_since_the_last_look(grader_module: Callable[[str, str], None]) -> None:
+    grader_module(
+        "dying_graders", "import os\ndef die(answer, task):\n    os._exit(9)\ndef right(answer, task): return True\n"
+    )
+    with GraderPool(workers=1) as pool:
+        watch = GraderWatch(pool)
+        assert set(watch.metrics().values()) == {0.0}
+        pool.grade([("5", make_task("5", "dying_graders:die")), ("5", make_task("5", "dying_graders:right"))])
+        found = watch.metrics()
+        assert {name: found[f"graders/{name}"] for name in ("answers", "failed", "died", "replaced", "timeouts")} == {
+            "answers": 2,
+            "failed": 1,
+            "died": 1,
+            "replaced": 1,
+            "timeouts": 0,
+        }
+        assert 0 < found["graders/queue_s"] < 60
+        assert found["graders/memory_mib"] > 5
+        assert watch.metrics()["graders/answers"] == 0
+
+
 def test_children_of_a_hung_grader_are_killed_with_it(
     grader_module: Callable[[str, str], None], tmp_path: Path
 ) -> None:
@@ -296,6 +362,7 @@ def test_a_closed_pool_fails_its_answers_and_leaves_no_process() -> None:
 ORPHANING = """
 import sys, time
 from rolecall.grading import GraderPool
+from rolecall.grading.health import GraderWatch
 from rolecall.records import Task
 pool = GraderPool(workers=1, deadline_s=1.0)
 pool.start(["math"])

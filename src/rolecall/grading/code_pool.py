@@ -11,6 +11,7 @@ from __future__ import annotations
 import heapq
 import itertools
 import threading
+import time
 from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -41,6 +42,7 @@ class _Program:
     passed: int = 0
     failures: dict[int, str] = field(default_factory=dict)
     lost: Counter[int] = field(default_factory=Counter)
+    since: float = field(default_factory=time.monotonic)
     over: bool = False
 
     @property
@@ -73,6 +75,7 @@ class CodePool:
         self.first_tests_first = first_tests_first
         self.speculate = speculate
         self.counts: Counter[str] = Counter()
+        self._queue_s = 0.0
         self._ready = threading.Condition()
         self._fresh: deque[_Program] = deque()
         self._going: list[tuple[int, int, _Program]] = []  # a heap: most tests left first
@@ -88,6 +91,19 @@ class CodePool:
         """The first process of every sandbox."""
         found = [box.pid for bench in list(self._benches) for box in (bench.program, bench.judge)]
         return [pid for pid in found if pid is not None]
+
+    @property
+    def inner_pids(self) -> list[int]:
+        """The first process inside every sandbox."""
+        found = [box.inner_pid for bench in list(self._benches) for box in (bench.program, bench.judge)]
+        return [pid for pid in found if pid is not None]
+
+    def stats(self) -> dict[str, float]:
+        """Counts since the pool was made, under the names of `PoolStats`."""
+        starts = [box.starts for bench in list(self._benches) for box in (bench.program, bench.judge)]
+        with self._ready:
+            restarts = sum(max(0, number - 1) for number in starts)
+            return {"queued": 0, **self.counts, "queue_s": self._queue_s, "restarts": restarts}
 
     def start(self) -> Protection:
         """Find the protection and start the workers; `SandboxError` when programs cannot be contained."""
@@ -163,6 +179,7 @@ class CodePool:
                 except SandboxError as error:
                     self._lost(program, number, str(error))
                 except RolecallError as error:  # the test is broken, whatever the program
+                    self.counts["broken"] += 1
                     self._finish(program, number, failed(str(error)))
                 else:
                     self._judged(program, number, verdict)
@@ -174,6 +191,9 @@ class CodePool:
             while not self._closed:
                 program = self._choose()
                 if program is not None:
+                    if not program.begun:
+                        self.counts["queued"] += 1
+                        self._queue_s += time.monotonic() - program.since
                     number = program.waiting.popleft()
                     program.running[number] = bench
                     self._active[id(program)] = program

@@ -10,11 +10,12 @@ import asyncio
 import pickle
 import queue
 import threading
+import time
 from collections import Counter, OrderedDict
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from types import TracebackType
 
@@ -23,7 +24,7 @@ from rolecall.errors import GraderError, boundary
 from rolecall.grading.code_pool import CodePool
 from rolecall.grading.graders import GRADERS
 from rolecall.grading.math import failed, grade_plain, wrong
-from rolecall.grading.process import WorkerProcess, check_settings
+from rolecall.grading.process import WorkerProcess, check_settings, resident_mib
 from rolecall.grading.wire import WorkerGone
 from rolecall.records import Grade, GradeStatus, Task
 from rolecall.sandbox.protection import Protection
@@ -37,19 +38,26 @@ BY_REFERENCE = frozenset({"math", "text"})  # graders that read nothing of a tas
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PoolStats:
-    """Counts since the pool was made: grades asked for, given without a worker (plain or cached), failed; workers that
-    were replaced. Of programs: tests run, tests that a failure made needless, tests run ahead of need, tests whose
-    sandbox failed."""
+    """Counts since the pool was made: grades asked for, given without a worker (plain or cached), failed; answers that
+    ran into their deadline, workers that died, workers that were replaced. Of programs: tests run, tests that a failure
+    made needless, tests run ahead of need, tests whose sandbox failed, tests that do not run whatever the program,
+    sandboxes that were started again. `queued` answers and programs waited `queue_s` seconds in all for a worker."""
 
     asked: int = 0
     plain: int = 0
     cached: int = 0
     failed: int = 0
+    timeouts: int = 0
+    died: int = 0
     replaced: int = 0
     tests: int = 0
     dropped: int = 0
     speculated: int = 0
     lost: int = 0
+    broken: int = 0
+    restarts: int = 0
+    queued: int = 0
+    queue_s: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -59,6 +67,7 @@ class _Job:
     task: bytes
     future: Future[Grade]
     key: Key | None
+    since: float = field(default_factory=time.monotonic)
 
 
 class GraderPool:
@@ -68,7 +77,9 @@ class GraderPool:
     `start_deadline_s`. `memory_mib` bounds the address space of each (0: no bound). Right and wrong grades are cached;
     failed ones are not, since the next try may be luckier. Use it from any thread, or with `await`.
 
-    Programs are tested in as many sandboxes; without protection that is an error, unless `unsandboxed` is set.
+    `deadline_s` does not count the time for which a worker waits for a CPU (on Linux): by the clock an answer may take
+    ten times as long. Programs are tested in as many sandboxes; without protection that is an error, unless
+    `unsandboxed` is set.
 
     >>> with GraderPool() as pool:
     ...     pool.grade([("x = 5", Task(id="t", question="Find x.", answer="5"))])[0].right
@@ -97,6 +108,7 @@ class GraderPool:
         self._cache: OrderedDict[Key, Grade] = OrderedDict()
         self._in_flight: dict[Key, Future[Grade]] = {}
         self._counts: Counter[str] = Counter()
+        self._queue_s = 0.0
         self._code = CodePool(workers=workers, allow_none=unsandboxed)
         self.protection: Protection | None = None  # of programs, once a grader of code has been started
         self.closed = False
@@ -129,8 +141,16 @@ class GraderPool:
 
     @property
     def stats(self) -> PoolStats:
+        code = self._code.stats()
         with self._lock:
-            return PoolStats(**self._counts, **self._code.counts)
+            queued, waited = self._counts["queued"] + code.pop("queued"), self._queue_s + code.pop("queue_s")
+            own = {name: count for name, count in self._counts.items() if name != "queued"}
+            return PoolStats(**own, **code, queued=int(queued), queue_s=waited)  # type: ignore[arg-type]
+
+    def held_mib(self) -> float:
+        """What the grader processes hold in memory now, sandboxes included; 0 where the system does not say."""
+        pids = [pid for slot in list(self._slots) if (pid := slot.live_pid()) is not None] + self._code.inner_pids
+        return sum(map(resident_mib, pids))
 
     @property
     def pids(self) -> list[int]:
@@ -216,6 +236,12 @@ class GraderPool:
             self._count("failed")
         job.future.set_result(grade)
 
+    def _took(self, job: _Job) -> None:
+        if job.answer is not None:
+            with self._lock:
+                self._counts["queued"] += 1
+                self._queue_s += time.monotonic() - job.since
+
     def _count(self, name: str) -> None:
         with self._lock:
             self._counts[name] += 1
@@ -249,6 +275,7 @@ class _Slot(threading.Thread):
                 continue
             if job is None:
                 break
+            self._pool._took(job)
             self._pool._finish(job, self._answer(job))
         self.stop()
 
@@ -284,10 +311,12 @@ class _Slot(threading.Thread):
             return worker.grade(job.grader, job.answer, job.task, limit)
         except TimeoutError:
             worker.kill()
+            self._pool._count("timeouts")
             return failed(f"deadline: {doing} took more than {limit:g} s; the worker was killed and replaced")
         except WorkerGone as error:
             detail = f"the worker died while {doing} ({error}; {worker.last_words()}); it was replaced"
             worker.kill()
+            self._pool._count("died")
             return failed("the grader pool was closed" if self._pool.closed else detail)
         except GraderError as error:
             worker.kill()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import select
 import signal
 import socket
 import subprocess
@@ -19,6 +20,8 @@ from rolecall.grading.wire import MAX_REPLY_BYTES, receive, send
 from rolecall.records import Grade, GradeStatus
 
 MAX_STDERR_BYTES = 1 << 20
+WALL_FACTOR = 10  # by the clock an answer may take so many times its deadline, on a machine that is so busy
+LOOK_S = 0.05
 
 
 class WorkerProcess:
@@ -52,27 +55,43 @@ class WorkerProcess:
     def load(self, name: str, timeout_s: float) -> str:
         """Have the grader imported; returns why it cannot be, or ""."""
         if name not in self.loaded:
-            deadline = time.monotonic() + timeout_s
-            send(self._socket, pickle.dumps(("load", name)), timeout_s)
-            reply = self._receive(deadline)
+            reply = self._ask(("load", name), timeout_s)
             with boundary(GraderError, "reading the worker's reply"):
                 self.loaded[name] = str(reply["error"])
         return self.loaded[name]
 
     def grade(self, name: str, answer: str, task: bytes, timeout_s: float) -> Grade:
         """One grade; `TimeoutError` or `WorkerGone` when there is none in time: the process is then to be killed."""
-        deadline = time.monotonic() + timeout_s
-        send(self._socket, pickle.dumps(("grade", name, answer, task, timeout_s)), timeout_s)
-        reply = self._receive(deadline)
+        reply = self._ask(("grade", name, answer, task, timeout_s * WALL_FACTOR), timeout_s)
         if os.fstat(self._printed.fileno()).st_size > MAX_STDERR_BYTES:
             os.ftruncate(self._printed.fileno(), 0)
         with boundary(GraderError, "reading the worker's reply"):
             return Grade(status=GradeStatus(reply["status"]), score=reply["score"], detail=reply["detail"])
 
-    def _receive(self, deadline: float) -> dict[str, Any]:
-        payload = receive(self._socket, max(0.001, deadline - time.monotonic()), MAX_REPLY_BYTES)
+    def _ask(self, job: tuple[object, ...], timeout_s: float) -> dict[str, Any]:
+        """The reply to a job. `timeout_s` bounds the time that the process runs or sleeps: while it waits for a CPU its
+        time stands still, so that a busy machine changes no grade. By the clock it may take `WALL_FACTOR` times that.
+        """
+        begun, waited = time.monotonic(), self._waited_s()
+        send(self._socket, pickle.dumps(job), timeout_s * WALL_FACTOR)
+        while True:
+            elapsed = time.monotonic() - begun
+            left = min(timeout_s - elapsed + self._waited_s() - waited, timeout_s * WALL_FACTOR - elapsed)
+            if left <= 0:
+                raise TimeoutError("deadline passed")
+            if select.select([self._socket], [], [], max(LOOK_S, left))[0]:
+                break
+        payload = receive(self._socket, timeout_s * WALL_FACTOR, MAX_REPLY_BYTES)
         with boundary(GraderError, "reading the worker's reply"):
             return dict(json.loads(payload))
+
+    def _waited_s(self) -> float:
+        """How long the process has waited for a CPU in its life; 0 where the system does not say (Linux does)."""
+        try:
+            with open(f"/proc/{self._process.pid}/schedstat", encoding="ascii") as file:
+                return int(file.read().split()[1]) / 1e9
+        except (OSError, IndexError, ValueError):
+            return 0.0
 
     def last_words(self) -> str:
         """How the process ended and the end of what it printed."""
@@ -93,6 +112,15 @@ class WorkerProcess:
             self._process.wait(timeout=10.0)
         if not self._printed.closed:
             self._printed.close()
+
+
+def resident_mib(pid: int) -> float:
+    """What a process holds in memory; 0 when it is gone, or where the system does not say."""
+    try:
+        with open(f"/proc/{pid}/statm", encoding="ascii") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / (1 << 20)
+    except (OSError, IndexError, ValueError):
+        return 0.0
 
 
 def _environment() -> dict[str, str]:
