@@ -35,7 +35,7 @@ TASKS: dict[str, Any] = {
     "params": {"min_terms": 4, "max_terms": 4, "min_digits": 1, "max_digits": 1, "allow_negation": False},
     "question": "{expression}",
     "drop_spaces": True,
-    "grader": "math",
+    "grader": "text",  # the peers grade nothing: rewards are drawn
     "size": 4000,
     "sizes": {"train": 2000, "test": 10},
 }

@@ -176,6 +176,8 @@ def _simple(text: str) -> Shape | None:
 
 def _split(text: str, at: re.Pattern[str]) -> list[str]:
     """The pieces of a text between matches that stand outside all brackets."""
+    if not at.search(text):
+        return [text.strip()]
     pieces, depth, start, position = [], 0, 0, 0
     while position < len(text):
         char = text[position]
