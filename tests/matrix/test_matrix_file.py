@@ -93,6 +93,10 @@ def test_where_overrides_the_cells_that_have_all_of_its_values(matrix):
     assert [cell.config.steps for cell in found.cells] == [3, 3, 3, 9]
 
 
+def test_cells_with_all_values_of_a_table_are_left_out(matrix):
+    assert names(matrix(leave_out=[{"workflow": "OW", "sharing": "SP"}]))[2:] == ["OW-IP-0.8M-Sums"]
+
+
 def test_a_value_may_extend_a_recipe(matrix, tmp_path):
     (tmp_path / "games.toml").write_text(tomli_w.dumps({"tasks": {"name": "reasoning_gym", "family": "gcd"}}))
     found = matrix(axes={"task": {"Games": {"extends": "games.toml", "steps": 4}}})
@@ -110,6 +114,12 @@ def test_a_control_is_one_cell_a_scale_task_and_seed_with_the_tokens_of_a_team(m
     assert (first.config.workflow.name, first.config.steps) == ("single_agent", 500)
 
 
+def test_a_control_of_a_cell_that_is_left_out_is_an_error(matrix):
+    control = {"set": {"workflow": {"name": "single_agent"}}, "tokens_of": {"sharing": "SP"}}
+    with pytest.raises(ConfigError, match=r"control SA-0.8M-Sums is to have the tokens of Voting-SP-0.8M-Sums, which"):
+        matrix(controls={"SA": control}, leave_out=[{"sharing": "SP"}])
+
+
 def test_only_keeps_what_the_kept_controls_are_measured_by(matrix):
     control = {"set": {"workflow": {"name": "single_agent"}}, "tokens_of": {"workflow": "OW", "sharing": "SP"}}
     found = matrix(controls={"SA": control})
@@ -123,6 +133,7 @@ def test_only_keeps_what_the_kept_controls_are_measured_by(matrix):
     [
         ({"axes": {"workflows": {"Voting": {}}}}, "no axis is called 'workflows'; did you mean 'workflow'"),
         ({"where": [{"when": {"workflow": "Votin"}, "set": {}}]}, "has no 'Votin'; did you mean 'Voting'"),
+        ({"leave_out": [{"sharing": "PI"}]}, "has no 'PI'; known: IP, SP"),
         ({"where": [{"when": {"arm": "slow"}, "set": {}}]}, "names the axis 'arm', which it lacks"),
         ({"axes": {"task": {"a/b": {}}}}, "'a/b' is no part of a cell's name"),
         ({"axes": {"sharing": {"IP": {"sharring": 1}}}}, "cell Voting-IP-0.8M-Sums: unknown key 'sharring'"),

@@ -75,12 +75,13 @@ class Limits(Section):
 
 
 class MatrixConfig(Section):
-    """A matrix file."""
+    """A matrix file. `leave_out`: cells that have all the values of one of its tables are no part of it."""
 
     name: str
     base: str
     seeds: tuple[int, ...] = Field(default=(0,), min_length=1)
     axes: dict[str, dict[str, dict[str, Any]]]
+    leave_out: tuple[dict[str, str], ...] = ()
     where: tuple[Where, ...] = ()
     controls: dict[str, ControlConfig] = Field(default_factory=dict)
     limits: Limits = Limits()
@@ -176,7 +177,9 @@ def _check(config: MatrixConfig, path: Path) -> None:
     for word in words:
         if not WORD.fullmatch(word):
             raise ConfigError(f"{where}: {word!r} is no part of a cell's name; wanted letters, digits, dots and dashes")
-    named = [one.when for one in config.where] + [control.tokens_of for control in config.controls.values()]
+    named = [*config.leave_out, *[one.when for one in config.where]] + [
+        control.tokens_of for control in config.controls.values()
+    ]
     for table in named:
         for axis, value in table.items():
             if axis not in config.axes:
@@ -189,6 +192,8 @@ def _teams(config: MatrixConfig, path: Path, axes: Mapping[str, Mapping[str, Any
     for seed in config.seeds:  # by seed, so that a partial map compares
         for values in itertools.product(*axes.values()):
             at = dict(zip(axes, values, strict=True))
+            if any(table.items() <= at.items() for table in config.leave_out):
+                continue
             name = _name(config, at, seed)
             yield Cell(name=name, axes=at, seed=seed, config=_resolve(config, path, at, name, seed))
 
@@ -208,6 +213,11 @@ def _controls(
             name = _name(config, {"workflow": control_name, **at}, seed)
             first = {axis: next(iter(axes[axis])) for axis in axes}
             reference = _name(config, {**first, **at, **control.tokens_of}, seed)
+            if reference not in {team.name for team in teams}:
+                raise ConfigError(
+                    f"matrix {str(path)!r}: control {name} is to have the tokens of {reference}, which is left out; "
+                    "name another cell in tokens_of"
+                )
             beside = tuple(t.name for t in teams if t.seed == seed and at.items() <= t.axes.items())
             yield Cell(
                 name=name,
