@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import itertools
 import re
+from dataclasses import replace
 
 import pytest
 import reasoning_gym
 
 from rolecall.engines.base import Request
 from rolecall.errors import TaskError
-from rolecall.records import GradeStatus, Task
+from rolecall.records import ClaimKind, GradedEpisode, GradeStatus, Task
+from rolecall.registry import load_named
+from rolecall.rewards import REWARDS, GameProgress
 from rolecall.tasks.games import GAMES, Games, PlanPath, Sokoban, Sudoku, load_game, play
 from rolecall.tasks.games.grade import game_grader
 from rolecall.testing import check_workflow
+from rolecall.testing_credit import Said, made_episode
 from rolecall.workflows.play_game import PlayGame, advance, named_moves
 
 FULL = "1 2 3 4\n3 4 1 2\n2 1 4 3\n4 3 2 1"
@@ -105,11 +109,18 @@ def test_boards_of_reasoning_gym_are_solved_by_its_own_answers(name: str) -> Non
         assert not game_grader(game.legal_moves(game.board)[0], one).right or entry["answer"].count(" ") == 0
 
 
-@pytest.mark.slow
-def test_sokoban_of_reasoning_gym_is_solved_by_its_own_answer() -> None:
-    (one,) = itertools.islice(Games(game="sokoban", size=1).tasks(), 1)
-    entry = reasoning_gym.create_dataset("sokoban", size=1, seed=0)[int(one.id.rsplit(":", 1)[1])]
-    assert game_grader(entry["answer"], one).right
+SMALL = {"max_w": 7, "max_h": 7, "min_boxes": 1, "max_boxes": 2}
+
+
+def test_boards_of_sokoban_are_solved_by_reasoning_gyms_own_answers() -> None:
+    """Small boards, of which many are made in a moment."""
+    tasks = list(itertools.islice(Games(game="sokoban", size=20, params=SMALL).tasks(), 8))
+    entries = reasoning_gym.create_dataset("sokoban", size=20, seed=0, **SMALL)
+    assert len(tasks) == 8
+    for one in tasks:
+        answer = entries[int(one.id.rsplit(":", 1)[1])]["answer"]
+        assert game_grader(answer, one).right, one.id
+        assert not game_grader(answer[:-1], one).right
 
 
 def test_the_grade_of_a_game_is_its_progress_until_it_is_won() -> None:
@@ -129,6 +140,36 @@ def test_a_reply_makes_at_most_the_moves_that_a_turn_has() -> None:
     assert advance(game, GRID, None, 2)["illegal"] == 1
     assert named_moves("I move: up?\nMove: down\n") == "down"
     assert named_moves("down") is None
+
+
+def played(*moves: str | None, game: str = "plan_path", board: str = GRID) -> GradedEpisode:
+    said = [Said(role="planner", kind=ClaimKind.CHOICE, value=move) for move in moves]
+    graded = made_episode(*said)
+    return replace(graded, episode=replace(graded.episode, task=task(game, board)))
+
+
+def test_the_local_reward_weighs_format_legality_and_what_a_turn_gained() -> None:
+    """The goal is 3 steps away: a step towards it gains 1/3, one back gains nothing, an illegal one has its format."""
+    given = list(GameProgress()(played("right", "left", "right", "up", None, "down")).values())
+    third = 1 / 3
+    parts = [(1, 1, third), (1, 1, 0), (1, 1, third), (1, 0, 0), None, (1, 1, third)]
+    for reward, wanted in zip(given, parts, strict=True):
+        if wanted is None:
+            assert (reward.parts, reward.total) == ({"progress": 0.0, "unparsed": 1.0}, 0.0)
+        else:
+            assert reward.parts == pytest.approx(dict(zip(("format", "legal", "progress"), wanted, strict=True)))
+            assert reward.total == pytest.approx(0.1 * wanted[0] + 0.1 * wanted[1] + 0.8 * wanted[2])
+    many = GameProgress(moves_per_turn=2)(played("right, down, right"))
+    (reward,) = many.values()
+    assert reward.parts["progress"] == pytest.approx(2 / 3)
+    half = GameProgress(moves_per_turn=2)(played("r1c1=1, r1c1=2", game="sudoku", board=BOARD))
+    assert [one.total for one in half.values()] == [pytest.approx(0.1 + 0.1 * 0.5 + 0.8 * 0.5)]
+
+
+def test_the_local_reward_has_a_short_name_and_wants_a_game() -> None:
+    assert load_named("game_progress", REWARDS, "reward", {"legal": 0.2}) == GameProgress(legal=0.2)
+    with pytest.raises(TaskError, match="is no game"):
+        GameProgress()(made_episode(Said(role="planner", value="up")))
 
 
 def suggested(request: Request) -> str:

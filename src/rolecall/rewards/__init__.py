@@ -8,12 +8,24 @@ from rolecall.rewards.agent_specific import AgentSpecific
 from rolecall.rewards.base import MARKS, RewardFunction
 from rolecall.rewards.mixed import PARTS, Format, Mixed
 from rolecall.rewards.outcome import TeamOutcome
+from rolecall.rewards.progress import GameProgress
 
 REWARDS: Mapping[str, type[RewardFunction]] = {
     "team_outcome": TeamOutcome,
     "agent_specific": AgentSpecific,
     "format": Format,
     "mixed": Mixed,
+    "game_progress": GameProgress,
 }
 
-__all__ = ["MARKS", "PARTS", "REWARDS", "AgentSpecific", "Format", "Mixed", "RewardFunction", "TeamOutcome"]
+__all__ = [
+    "MARKS",
+    "PARTS",
+    "REWARDS",
+    "AgentSpecific",
+    "Format",
+    "GameProgress",
+    "Mixed",
+    "RewardFunction",
+    "TeamOutcome",
+]
