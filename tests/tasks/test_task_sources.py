@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from rolecall.errors import TaskError
 from rolecall.grading import GraderPool
 from rolecall.grading.graders import reasoning_gym_grader
 from rolecall.records import GradeStatus, Task
-from rolecall.tasks import TASK_SOURCES, Hub, Jsonl, ReasoningGym, load_tasks
+from rolecall.tasks import TASK_SOURCES, Code, Hub, Jsonl, ReasoningGym, load_tasks
 
 AIME_SHAPE = [
     {"query": "Find $2+115$.", "ans_box": "117", "data_source": "contest", "qid": 4, "source": "a"},
@@ -170,11 +171,35 @@ def test_a_local_folder_of_data_files_loads_through_datasets(
     source = Hub(path=str(folder), question="text", answer="sum")
     tasks = list(source.tasks())
     assert [task.answer for task in tasks] == ["0", "2", "4", "6", "8"]
-    assert tasks[0].id == "hub:sums:train:0"
+    assert re.fullmatch(r"hub:sums-[0-9a-f]{8}:train:0", tasks[0].id)
     test = list(Hub(path=str(folder), split="test", question="text", answer="sum").tasks())
-    assert [(task.id, task.question) for task in test] == [("hub:sums:test:0", "9+9")]
+    assert [(task.id, task.question) for task in test] == [(tasks[0].id.replace("train", "test"), "9+9")]
     with pytest.raises(TaskError, match="nope"):
         list(Hub(path=str(folder), split="nope", question="text", answer="sum").tasks())
+
+
+def test_two_folders_of_one_name_give_different_ids_and_a_moved_one_keeps_its_own(tmp_path: Path) -> None:
+    for place, answer in (("a", "1"), ("b", "2")):
+        folder = tmp_path / place / "sums"
+        folder.mkdir(parents=True)
+        (folder / "train.jsonl").write_text(json.dumps({"question": "q", "answer": answer}) + "\n")
+    one, other = (Hub(path=str(tmp_path / place / "sums")).prefix for place in ("a", "b"))
+    assert re.fullmatch(r"hub:sums-[0-9a-f]{8}:train", one)
+    assert one != other
+    assert Code(path=str(tmp_path / "a" / "sums")).prefix == one
+    (tmp_path / "a" / "sums").rename(tmp_path / "sums")
+    assert Hub(path=str(tmp_path / "sums")).prefix == one
+    assert Hub(path=f"{tmp_path}/sums/").prefix == one
+    assert Hub(path="openai/gsm8k", subset="main").prefix == "hub:openai/gsm8k:main:train"
+
+
+def test_two_files_of_one_name_in_one_run_are_an_error_that_says_what_to_do(tmp_path: Path) -> None:
+    for place in ("a", "b"):
+        (tmp_path / place).mkdir()
+        (tmp_path / place / "sums.jsonl").write_text(json.dumps({"question": place, "answer": "1"}) + "\n")
+    one, other = (Jsonl(path=str(tmp_path / place / "sums.jsonl")) for place in ("a", "b"))
+    with pytest.raises(TaskError, match=r"'jsonl:sums:1'.*rename one of them"):
+        load_tasks(one, train=1, validation=0, test=1, test_source=other)
 
 
 def test_a_missing_datasets_package_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

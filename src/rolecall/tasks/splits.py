@@ -107,7 +107,10 @@ class _Sorter:
         for task in source.tasks():
             self.num_read += 1
             if task.id in self.ids:
-                raise TaskError(f"{source.label}: two tasks have the id {task.id!r}; ids must be unique in a run")
+                raise TaskError(
+                    f"{source.label}: two tasks have the id {task.id!r}; ids must be unique in a run: when two files have "
+                    f"one name, rename one of them"
+                )
             self.ids.add(task.id)
             if source.generated and task.question in self.questions:
                 self.num_duplicates += 1
