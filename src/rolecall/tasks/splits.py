@@ -108,8 +108,8 @@ class _Sorter:
             self.num_read += 1
             if task.id in self.ids:
                 raise TaskError(
-                    f"{source.label}: two tasks have the id {task.id!r}; ids must be unique in a run: when two files have "
-                    f"one name, rename one of them"
+                    f"{source.label}: two tasks have the id {task.id!r}; ids must be unique in a run: when two files "
+                    f"have one name, rename one of them"
                 )
             self.ids.add(task.id)
             if source.generated and task.question in self.questions:
