@@ -15,6 +15,7 @@ from rolecall.algorithms.loss import Loss
 from rolecall.dynamics.formulas import perplexity_ratio, update_metrics
 from rolecall.dynamics.role_gradients import RoleGradients
 from rolecall.dynamics.settings import DynamicsSettings
+from rolecall.dynamics.sketch import CountSketch, error_bound
 from rolecall.dynamics.update_watch import UpdateWatch
 from rolecall.errors import ConfigError
 from rolecall.learner.config import LearnerConfig
@@ -87,14 +88,64 @@ def test_a_single_role_is_weighed_by_its_gradient_before_clipping() -> None:
     assert watch.means["a"].tolist() == pytest.approx([3.0, 4.0])
 
 
-def test_above_the_size_limit_persistence_and_the_applied_update_are_absent() -> None:
-    parameter = nn.Parameter(torch.zeros(2))
-    watch = UpdateWatch([parameter], DynamicsSettings(max_parameters=1))
-    gradients = one_step(watch, parameter, {"a": [1.0, 0.0], "b": [1.0, 1.0]}, 1.0)
-    assert watch.before_step(gradients) == {}
-    assert watch.after_step() is None
-    assert not watch.means
-    assert len(gradients.buffers) == 2  # gradients by role are still there
+def test_above_the_size_limit_gradients_are_sketched_and_nothing_of_their_size_is_kept(tiny_model: Tiny) -> None:
+    exact, short = (learner_of(model_spec("team", tiny_model()), LearnerConfig(lr=1e-3)) for _ in range(2))
+    exact.watch_with(DynamicsSettings())
+    short.watch_with(DynamicsSettings(max_parameters=0))
+    short.watch.sketch = CountSketch(1024)  # far shorter than the 30,000 weights
+    for step in (1, 2):
+        samples = [replace(s, copy=i // 3 % 2) for i, s in enumerate(random_samples(18, roles=ROLES, seed=step))]
+        on, off = (learner.update(samples, step).metrics for learner in (exact, short))
+    assert {mean.numel() for mean in short.watch.means.values()} == {1024}
+    assert identical(snapshot(exact), snapshot(short))
+    assert on.keys() == off.keys()
+    within = error_bound(1024, 0.01)  # of one inner product; those of two sketched norms have as much again
+    for key, wanted in on.items():
+        name = key.split("/")[2]
+        if "cosine" in name or name in ("persistence", "cosine_total", "cosine"):
+            assert abs(off[key] - wanted) < 2.5 * within, key
+        elif name == "push":
+            assert abs(off[key] - wanted) < within * on["learner/team/update_norm"], key
+        elif name.startswith("amplification"):
+            assert abs(off[key] - wanted) < 2.5 * within, key
+        elif key.startswith("dynamics/"):  # norms, shares, the size of the update
+            assert off[key] == pytest.approx(wanted, rel=1e-5), key
+    cosines = [key for key in on if "cosine" in key and abs(off[key] - on[key]) > 1e-6]
+    assert cosines  # they were sketched
+
+
+def test_a_single_role_is_sketched_before_its_gradient_is_clipped() -> None:
+    draw = torch.Generator().manual_seed(0)
+    vector = torch.randn(2000, generator=draw)
+    parameter = nn.Parameter(torch.zeros(2000))
+    watch = UpdateWatch([parameter], DynamicsSettings(max_parameters=0))
+    assert watch.sketch is not None
+    gradients = one_step(watch, parameter, {"a": vector.tolist()}, 1.0)
+    assert gradients.buffers == {}
+    watch.before_step(gradients)
+    assert parameter.grad is not None
+    parameter.grad.mul_(0.1)
+    with torch.no_grad():
+        parameter -= parameter.grad
+    applied = watch.after_step()
+    assert applied is not None
+    # 2,000 weights fit into the sketch, which is exact then
+    assert applied.along["a"] == pytest.approx(0.1 * float(vector.square().sum()), rel=1e-4)
+    assert applied.update_norm == pytest.approx(0.1 * float(vector.norm()), rel=1e-4)
+
+
+def test_sketched_inner_products_stay_within_what_the_norms_allow() -> None:
+    parameter = nn.Parameter(torch.zeros(500))
+    for seed in range(20):
+        parameter.grad = None
+        gradients = RoleGradients([parameter], ["a", "b"], keep=False, sketch=CountSketch(64, seed))
+        for role in ("a", "b"):
+            (parameter * torch.ones(500)).sum().backward()
+            gradients.take(role)
+        gram = gradients.finish()
+        assert gram[0][0] == gram[1][1] == pytest.approx(500.0)
+        assert gram[0][1] <= gram[0][0]
+        assert gradients.norm == pytest.approx(2.0 * math.sqrt(500.0))
 
 
 def test_without_keeping_roles_the_sum_is_the_same_bit_for_bit() -> None:
@@ -127,7 +178,7 @@ def test_weights_are_the_same_bit_for_bit_with_dynamics_on_and_off(
         learner.watch_with(settings)
         reports = [learner.update(random_samples(9, roles=roles, seed=step), step) for step in range(3)]
         assert ("dynamics/solver/grad_norm" in reports[-1].metrics) == settings.gradients
-        assert ("dynamics/solver/persistence" in reports[-1].metrics) == learner.watch.exact
+        assert ("dynamics/solver/persistence" in reports[-1].metrics) == settings.gradients
         assert "dynamics/solver/entropy" in reports[-1].metrics
         ends.append((snapshot(learner), [report.metrics["learner/team/grad_norm"] for report in reports]))
     for weights, norms in ends[1:]:
@@ -176,17 +227,22 @@ def test_an_update_that_bfloat16_rounds_away_shows_as_weights_that_do_not_move(t
     assert moved["bfloat16_plain"] < 0.1
 
 
-def test_running_means_survive_in_the_state_of_the_learner(tiny_model: Tiny) -> None:
+@pytest.mark.parametrize("most", [2**27, 0], ids=["exact", "sketched"])
+def test_running_means_survive_in_the_state_of_the_learner(tiny_model: Tiny, most: int) -> None:
     whole, parts = (learner_of(model_spec("team", tiny_model())) for _ in range(2))
     for learner in (whole, parts):
+        learner.watch_with(DynamicsSettings(max_parameters=most))
         learner.update(random_samples(9, roles=ROLES, seed=1), 1)
     state = parts.state_dict()
-    parts.watch_with(DynamicsSettings())
+    parts.watch_with(DynamicsSettings(max_parameters=most))
     parts.load_state_dict(state)
     state["watch"]["means"]["solver"].zero_()  # a copy was taken
     one, other = (learner.update(random_samples(9, roles=ROLES, seed=2), 2).metrics for learner in (whole, parts))
     assert one == other
     assert "dynamics/solver/persistence" in one
+    parts.watch_with(DynamicsSettings(max_parameters=0 if most else 2**27))
+    parts.load_state_dict(state)  # means of another form begin again
+    assert not parts.watch.means
 
 
 def figures_by_hand(learner: Learner, samples: list, role: str) -> dict[str, float]:

@@ -72,7 +72,15 @@ LAYERS: dict[str, int] = {
 }
 """A room may import rooms of lower layers, and itself."""
 
-TORCH_ROOMS = ("learner/", "policies/", "engines/local", "dynamics/role_gradients", "dynamics/update_watch", "dry_run")
+TORCH_ROOMS = (
+    "learner/",
+    "policies/",
+    "engines/local",
+    "dynamics/role_gradients",
+    "dynamics/sketch",
+    "dynamics/update_watch",
+    "dry_run",
+)
 
 
 def modules() -> list[Path]:

@@ -1,10 +1,11 @@
-"""Each role's own gradient within a policy's update, exactly.
+"""Each role's own gradient within a policy's update, exactly or as a sketch.
 
 Microbatches hold one role. After a role's last microbatch its accumulated gradient moves into one flat float32 buffer,
 and the accumulators start again from zero; at the end the buffers are added up and written back. So the role gradients
 add up to the policy's gradient by construction. Cost: one buffer of the trained parameters for each role, and one pass
 over them; a policy with one role in the step keeps its gradient where it is. With `keep=False` nothing is kept but the
-sum, which is formed in the same order: the gradient is the same bit for bit.
+sum, which is formed in the same order: the gradient is the same bit for bit. With a `sketch` besides, each role's own
+gradient is kept as its sketch and its norm: norms are exact then, and inner products within the bound of the sketch.
 """
 
 from __future__ import annotations
@@ -15,16 +16,28 @@ from collections.abc import Iterable, Sequence
 import torch
 from torch import Tensor, nn
 
+from rolecall.dynamics.sketch import CountSketch
+
 
 class RoleGradients:
     """Collects the gradients of `roles`, in this order, over one optimizer step."""
 
-    def __init__(self, parameters: Sequence[nn.Parameter], roles: Sequence[str], *, keep: bool = True) -> None:
+    def __init__(
+        self,
+        parameters: Sequence[nn.Parameter],
+        roles: Sequence[str],
+        *,
+        keep: bool = True,
+        sketch: CountSketch | None = None,
+    ) -> None:
         self.parameters = list(parameters)
         self.roles = list(roles)
         self.keep = keep
+        self.sketch = None if keep else sketch
         self.norm = 0.0  # of the sum; known after `finish`
         self.buffers: dict[str, Tensor] = {}
+        self.sketches: dict[str, Tensor] = {}
+        self._norms: dict[str, float] = {}  # of the roles that are sketched
         self._taken: list[str] = []
         self._total: Tensor | None = None
         self._touched: set[int] = set()
@@ -40,6 +53,9 @@ class RoleGradients:
         buffer = self._flat()
         if self.keep:
             self.buffers[role] = buffer
+        if self.sketch is not None:
+            self.sketches[role] = self.sketch(buffer)
+            self._norms[role] = math.sqrt(inner_product(buffer, buffer))
         if self._total is None:
             self._total = buffer.clone() if self.keep else buffer
         else:
@@ -55,7 +71,7 @@ class RoleGradients:
             squares = [grad.detach().float().square().sum(dtype=torch.float64) for grad in grads]
             energy = float(torch.stack(squares).sum()) if squares else 0.0
             self.norm = math.sqrt(energy)
-            return [[energy]] if self.keep else []
+            return [[energy]] if self.keep or self.sketch is not None else []
         assert self._total is not None
         total, offset = self._total, 0
         for index, parameter in enumerate(self.parameters):
@@ -64,12 +80,21 @@ class RoleGradients:
                 parameter.grad = total[offset : offset + size].view_as(parameter).to(parameter.dtype)
             offset += size
         self.norm = math.sqrt(inner_product(total, total))
-        buffers = [self.buffers[role] for role in self.roles if role in self.buffers]
-        gram = [[0.0] * len(buffers) for _ in buffers]
-        for i, left in enumerate(buffers):
-            for j in range(i, len(buffers)):
-                gram[i][j] = gram[j][i] = inner_product(left, buffers[j])
+        kept = self.buffers or self.sketches
+        gram = [[0.0] * len(kept) for _ in kept]
+        for i, left in enumerate(kept):
+            for j, right in enumerate(list(kept)[i:], i):
+                gram[i][j] = gram[j][i] = self._inner(left, right)
         return gram
+
+    def _inner(self, left: str, right: str) -> float:
+        """<g_left, g_right>; of sketches as they have it, but no more than the exact norms allow."""
+        if left in self.buffers:
+            return inner_product(self.buffers[left], self.buffers[right])
+        most = self._norms[left] * self._norms[right]
+        if left == right:
+            return most
+        return max(-most, min(most, inner_product(self.sketches[left], self.sketches[right])))
 
     def flat(self, role: str) -> Tensor:
         """The role's gradient as one flat float32 vector; after `finish`, and before the gradient is clipped."""

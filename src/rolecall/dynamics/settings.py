@@ -80,10 +80,11 @@ class AlarmSettings:
 class DynamicsSettings:
     """What is measured of each role beside the training itself; nothing of it changes a weight.
 
-    `gradients`: gradients by role, their cosines and shares, the update applied, persistence. Persistence and the
-    applied update are exact and need flat float32 buffers of the trained parameters (one a role, and one for the
-    weights before the update); a policy with more than `max_parameters` trained parameters goes without these two.
-    `persistence_decay`: of the running mean of a role's gradient, by optimizer step.
+    `gradients`: gradients by role, their cosines and shares, the update applied, persistence. They are exact and need
+    flat float32 buffers of the trained parameters (two a role, and one for the weights before the update); of a policy
+    with more than `max_parameters` trained parameters each role's gradient is kept as a count-sketch, within whose
+    bound its cosines are (`sketch.py`). `persistence_decay`: of the running mean of a role's gradient, by optimizer
+    step.
 
     `probe_every_steps`: KL to the base and to the last version on a fixed probe set, at step 1 and every so many steps
     (0: never). The set is the first `probe_turns` turns a role that the run sees, spread over the step, and at most

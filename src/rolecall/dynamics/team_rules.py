@@ -72,7 +72,7 @@ def direction_captured(scene: Scene) -> Iterator[Signal]:
             subject=policy,
             off=cosines[first] >= DOMINANT and max(others) <= 0.0,
             well=cosines[first] < DOMINANT - 0.05 or max(others) > 0.05,
-            seen=f"its gradient goes the way of {first!r} (cosine {cosines[first]:.2f}), and past or against the others "
+            seen=f"its gradient goes the way of {first!r} (cosine {cosines[first]:.2f}), past or against the others "
             f"(at most {max(others):.2f})",
             usual="above 0 for every role",
             move="the others get worse to first order: balance the roles' weights or mass, or give it its own policy",

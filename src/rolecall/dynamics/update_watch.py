@@ -1,7 +1,8 @@
 """What an optimizer step does along each role's gradient: the update that reached the weights, and persistence.
 
 Only reads: weights, gradients and random numbers are as they would be without it. Memory: one flat float32 buffer a
-role for its running mean, and one for the weights before the optimizer step while it lasts.
+role for its running mean, and one for the weights before the optimizer step while it lasts. Above `max_parameters` the
+running means and the gradients that they are compared with are sketches (`sketch.py`), a few megabytes a role.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from torch import Tensor, nn
 from rolecall.dynamics.formulas import ratio
 from rolecall.dynamics.role_gradients import RoleGradients, flatten, inner_product
 from rolecall.dynamics.settings import DynamicsSettings
+from rolecall.dynamics.sketch import CountSketch
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -42,30 +44,29 @@ class UpdateWatch:
         self.gradients = settings.gradients
         size = sum(parameter.numel() for parameter in self.parameters)
         self.exact = settings.gradients and size <= settings.max_parameters
+        self.sketch = CountSketch() if settings.gradients and not self.exact else None
         self.decay = settings.persistence_decay
         self.means: dict[str, Tensor] = {}
         self.seconds = self.copies_seconds = 0.0
         self.clock: Callable[[], float] = time.perf_counter
         self._held: Tensor | None = None
-        self._roles: RoleGradients | None = None
+        self._vectors: dict[str, Tensor] = {}  # of the roles of this optimizer step: gradients, or their sketches
 
     def collect(self, roles: Sequence[str], *, keep: bool = False) -> RoleGradients:
         """Where the gradients of an optimizer step are collected; `keep`: somebody needs each role's own."""
-        return RoleGradients(self.parameters, roles, keep=self.gradients or keep)
+        return RoleGradients(self.parameters, roles, keep=self.exact or keep, sketch=self.sketch)
 
     @torch.no_grad()
     def before_step(self, gradients: RoleGradients) -> dict[str, float]:
         """Call once the gradient is whole and not clipped yet. Returns the persistence of each role that has a past:
         the cosine of its gradient with the running mean of its earlier ones."""
-        if not self.exact:
+        if not self.gradients:
             return {}
         with self.timed():
-            self._roles, self._held = gradients, flatten(self.parameters)
+            self._vectors, self._held = self._compared(gradients), flatten(self.parameters)
             found: dict[str, float] = {}
-            for role in gradients.roles:
-                gradient, mean = gradients.flat(role), self.means.get(role)
-                if len(gradients.roles) == 1:
-                    gradients.buffers[role] = gradient  # clipping will scale the gradient where it is
+            for role, gradient in self._vectors.items():
+                mean = self.means.get(role)
                 if mean is None:
                     self.means[role] = gradient.clone()
                     continue
@@ -77,11 +78,11 @@ class UpdateWatch:
     @torch.no_grad()
     def after_step(self) -> Applied | None:
         """Call after the optimizer step, with the gradients still there; None when there is nothing to compare with."""
-        if self._held is None or self._roles is None:
+        if self._held is None:
             return None
         with self.timed():
-            before, roles = self._held, self._roles
-            self._held = self._roles = None
+            before, vectors = self._held, self._vectors
+            self._held, self._vectors = None, {}
             weight_norm = math.sqrt(inner_product(before, before))
             delta = flatten(self.parameters).sub_(before)
             grads = (parameter.grad for parameter in self.parameters)
@@ -91,12 +92,24 @@ class UpdateWatch:
             ).ne_(0)
             asked_all = int(torch.count_nonzero(asked))
             moved = int(torch.count_nonzero(asked.mul_(delta)))
+            short = delta if self.sketch is None else self.sketch(delta)
             return Applied(
                 update_norm=math.sqrt(inner_product(delta, delta)),
                 weight_norm=weight_norm,
                 moved=ratio(moved, asked_all),
-                along={role: -inner_product(roles.buffers[role], delta) for role in roles.roles},
+                along={role: -inner_product(vector, short) for role, vector in vectors.items()},
             )
+
+    def _compared(self, gradients: RoleGradients) -> dict[str, Tensor]:
+        """The roles' gradients before they are scaled or clipped, or their sketches."""
+        if self.sketch is not None:
+            return {
+                role: gradients.sketches[role] if role in gradients.sketches else self.sketch(gradients.flat(role))
+                for role in gradients.roles
+            }
+        if len(gradients.roles) == 1:  # clipping will scale the gradient where it is
+            gradients.buffers = {role: gradients.flat(role) for role in gradients.roles}
+        return {role: gradients.flat(role) for role in gradients.roles}
 
     @contextmanager
     def timed_copies(self) -> Iterator[None]:
@@ -119,5 +132,8 @@ class UpdateWatch:
         return {"means": dict(self.means)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        device = self.parameters[0].device
-        self.means = {role: mean.to(device, copy=True) for role, mean in state["means"].items()} if self.exact else {}
+        """Running means of another form (a sketch where there were none, or the other way round) begin again."""
+        device, size = self.parameters[0].device, sum(parameter.numel() for parameter in self.parameters)
+        wanted = 0 if not self.gradients else size if self.sketch is None else self.sketch.width
+        kept = {role: mean for role, mean in state["means"].items() if mean.numel() == wanted}
+        self.means = {role: mean.to(device, copy=True) for role, mean in kept.items()}

@@ -233,7 +233,15 @@ class Learner:
         with self.watch.timed_copies():
             self.optimizer.zero_grad(set_to_none=True)
             parameters = list(self.parameters.values())
-            return copy_gradients(rows, computed, parameters, backward, seed=self.config.seed, step=step)
+            return copy_gradients(
+                rows,
+                computed,
+                parameters,
+                backward,
+                seed=self.config.seed,
+                step=step,
+                reduce=self.watch.sketch,
+            )
 
     def _loss(self, batch: Microbatch, progress: UpdateTally) -> tuple[Tensor, References, TokenScores, TokenLoss]:
         """Forward and backward of one microbatch: its loss, and what that was made of."""
