@@ -183,6 +183,12 @@ def test_a_sandbox_that_is_killed_is_lost_and_comes_back():
         assert output(box, "print(1)") == "1\n"
 
 
+def test_limits_may_be_written_as_recipes_write_numbers(box):
+    """A recipe's table of limits holds floats: 512.0 is 512 for the kernel, and 1.5 threads are none."""
+    limits = Limits(cpu_s=1, memory_mib=512.0, threads=4.0, open_files=32.0, output_bytes=4096.0)  # type: ignore[arg-type]
+    assert output(box, "print(7)", limits=limits) == "7\n"
+
+
 def test_limits_that_cannot_be_are_refused():
     with pytest.raises(ConfigError, match="limit memory_mib of the sandbox is 1; wanted at least 64"):
         Limits(memory_mib=1)

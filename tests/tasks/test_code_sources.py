@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from rolecall.code_problems import CallTest, ScriptTest, StdioTest, extract_block, extract_program, read_problem
-from rolecall.errors import TaskError
-from rolecall.records import Task
+from rolecall.errors import ConfigError, TaskError
+from rolecall.grading import GraderPool
+from rolecall.records import GradeStatus, Task
 from rolecall.tasks import Code, HumanEval, load_tasks
 from rolecall.tasks.code_formats import called, unpack
 
@@ -53,6 +54,18 @@ def test_human_eval_plus_rows(tmp_path):
     assert problem.program("    return x + 1\n") == row["prompt"] + "    return x + 1\n"
     assert problem.program("return x + 1") == row["prompt"] + "    return x + 1\n"
     assert problem.program("def f(x):\n    return 2") == row["prompt"] + "\n\ndef f(x):\n    return 2\n"
+
+
+def test_a_human_eval_prompt_without_a_docstring_has_a_test_that_runs(tmp_path):
+    row = {"prompt": "def f(x):\n", "entry_point": "f", "test": "def check(g):\n    assert g(1) == 1\n"}
+    (one,) = tasks(tmp_path, row)
+    (test,) = read_problem(one).tests
+    assert isinstance(test, ScriptTest)
+    compile(test.setup, "setup", "exec")
+    with GraderPool() as pool:
+        right, wrong = pool.grade([("    return x\n", one), ("    return 0\n", one)])
+    assert right.right
+    assert wrong.status is GradeStatus.WRONG
 
 
 def test_mbpp_rows(tmp_path):
@@ -179,6 +192,11 @@ def test_knobs_of_a_source(tmp_path):
         ({"question": "Q", "input_output": '{"inputs": [[1]], "outputs": [1], "fn_name": null}'}, ""),
         ({"text": "T", "test_list": []}, "wanted a list of assertions"),
         ({"text": "T", "test_list": ["assert f("], "code": ""}, "is no Python"),
+        ({"text": "T", "test_list": ["assert f(1)"], "code": "x = '\0'"}, "is no Python"),
+        ({"question": "Q", "input_output": {"inputs": [[1]], "outputs": [1], "fn_name": 5}}, "calls '5'"),
+        ({"question": "Q", "input_output": {"inputs": [None], "outputs": ["1"]}}, "is None"),
+        ({"question": "Q", "input_output": {"inputs": "1", "outputs": "1"}}, "wanted a list of each"),
+        ({"prompt": "def f():", "entry_point": "f()", "test": "x"}, "wanted the name of a function"),
     ],
 )
 def test_a_row_that_cannot_be_read_is_an_error_with_its_place(tmp_path, row, message):
@@ -195,8 +213,14 @@ def test_knobs_that_cannot_be():
         ({"grader": "math"}, "wanted code or code_partial"),
         ({"question": "text"}, "leave it"),
         ({"limits": {"cpus": 1}}, "'cpus'"),
+        ({"limits": {"cpu_s": "a"}}, "limit cpu_s of the sandbox is 'a'; wanted a number"),
+        ({"limits": {"cpu_s": float("nan")}}, "limit cpu_s of the sandbox is nan"),
+        ({"limits": {"cpu_s": -1.0}}, "limit cpu_s of the sandbox is -1.0; wanted at least"),
+        ({"limits": {"threads": 1.5}}, "limit threads of the sandbox is 1.5; wanted a number without a fraction"),
+        ({"limits": {"memory_mib": 1e30}}, "limit memory_mib"),
+        ({"max_tests": -1}, "max_tests is -1"),
     ):
-        with pytest.raises(TaskError, match=message):
+        with pytest.raises((TaskError, ConfigError), match=message):
             Code(path="x.jsonl", **knobs)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
@@ -27,6 +28,8 @@ class Limits:
     threads: int = 16
 
     def __post_init__(self) -> None:
+        for name in self.__dataclass_fields__:
+            object.__setattr__(self, name, _number(name, getattr(self, name)))
         least = {"cpu_s": 0.05, "wall_s": 0.05, "memory_mib": 64, "output_bytes": 1024, "open_files": 16, "threads": 1}
         for name, low in least.items():
             if not getattr(self, name) >= low:
@@ -34,6 +37,16 @@ class Limits:
 
     def record(self) -> dict[str, Any]:
         return asdict(self)
+
+
+def _number(name: str, value: object) -> float | int:
+    """A limit as the kernel wants it: seconds as they are, what is counted as a whole number, however written."""
+    most = 1e9 if name.endswith("_s") else 1 << 40
+    good = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) and value <= most
+    if not good or not (name.endswith("_s") or value == int(value)):  # type: ignore[call-overload]
+        whole = "" if name.endswith("_s") else " without a fraction"
+        raise ConfigError(f"limit {name} of the sandbox is {value!r}; wanted a number{whole}, at most {most:g}")
+    return float(value) if name.endswith("_s") else int(value)  # type: ignore[arg-type,call-overload]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

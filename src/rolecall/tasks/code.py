@@ -48,6 +48,9 @@ class CodeRows(RowSource):
         wrong = sorted(set(self.limits) - set(Limits.__dataclass_fields__))
         if wrong:
             raise TaskError(f"limits has {wrong[0]!r}{nearest(wrong[0], Limits.__dataclass_fields__)}")
+        Limits(**dict(self.limits))  # type: ignore[arg-type]
+        if self.max_tests < 0:
+            raise TaskError(f"max_tests is {self.max_tests}; wanted 0 (all tests) or more")
 
     def _task(self, row: Row) -> Task:
         return code_task(self, row, self._id(row))

@@ -39,8 +39,11 @@ def human_eval(fields: Fields) -> Read:
     prompt, name = _text(fields, "prompt"), _text(fields, "entry_point")
     script = f"{_text(fields, 'test')}\n\ncheck({name})\n"
     question = f"Complete this function. Give the whole function.\n```python\n{prompt.rstrip()}\n```"
+    if not name.isidentifier():
+        raise Unreadable(f"entry_point is {brief(name)}; wanted the name of a function")
+    setup = prompt if _is_python(prompt) else f"{prompt.rstrip()}\n    pass\n"  # without a docstring it has no body
     problem = CodeProblem(
-        tests=(ScriptTest(script=script, functions=(name,), setup=prompt),),
+        tests=(ScriptTest(script=script, functions=(name,), setup=setup),),
         prefix=prompt,
         entry_point=name,
         solution=str(fields.get("canonical_solution") or ""),
@@ -121,6 +124,8 @@ def read_tests(value: Any, name: str) -> tuple[CodeTest, ...]:
         found = _loaded(found["test_cases"])
     if isinstance(found, Mapping) and {"inputs", "outputs"} <= found.keys():
         inputs, outputs = found["inputs"], found["outputs"]
+        if not isinstance(inputs, list) or not isinstance(outputs, list):
+            raise Unreadable(f"inputs are {brief(inputs)}, outputs {brief(outputs)}; wanted a list of each")
         if len(inputs) != len(outputs):
             raise Unreadable(f"{len(inputs)} inputs and {len(outputs)} outputs; wanted as many of each")
         name = str(found.get("fn_name") or name)
@@ -145,6 +150,8 @@ def _case(case: Any, name: str) -> CodeTest:
         raise Unreadable(f"a test is of type {kind!r}; wanted stdin, stdin_stdout, functional or function_call")
     if not name:
         raise Unreadable("a test calls a function and does not name it (fn_name, or func_name in the metadata)")
+    if not name.rsplit(".", 1)[-1].isidentifier():
+        raise Unreadable(f"a test calls {brief(name)}; wanted the name of a function")
     if isinstance(given, str):
         given = [_json(line) for line in given.split("\n") if line.strip()]
     return CallTest(
@@ -174,13 +181,21 @@ def called(script: str, solution: str, setup: str = "") -> tuple[str, ...]:
         in_test = [node for node in ast.walk(ast.parse(script)) if isinstance(node, ast.Name)]
         known = _defined(solution)
         made = _defined(setup)
-    except SyntaxError as error:
+    except (SyntaxError, ValueError) as error:  # ValueError: a null byte
         raise Unreadable(f"{brief(script)} is no Python: {error}") from error
     names = dict.fromkeys(node.id for node in in_test if isinstance(node.ctx, ast.Load))
     found = [n for n in names if n in known] if known else [n for n in names if n not in made and not _built_in(n)]
     if not found:
         raise Unreadable(f"{brief(script)} calls no function of the program")
     return tuple(found)
+
+
+def _is_python(source: str) -> bool:
+    try:
+        ast.parse(source)
+    except (SyntaxError, ValueError):
+        return False
+    return True
 
 
 def _built_in(name: str) -> bool:
@@ -207,6 +222,8 @@ def _text(fields: Fields, name: str) -> str:
 
 
 def _joined(value: Any) -> str:
+    if value is None or isinstance(value, Mapping):
+        raise Unreadable(f"input or output of a test is {brief(value)}; wanted a text, or a list of lines")
     return "\n".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
