@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -14,6 +15,7 @@ import pytest
 from rolecall.errors import ConfigError, SandboxError
 from rolecall.sandbox import Box, Job, Limits, Protection, protection
 from rolecall.sandbox.inside import values
+from rolecall.sandbox.protection import NAMES
 
 
 @pytest.fixture(scope="module")
@@ -101,6 +103,30 @@ def test_wall_time_ends_a_program_that_waits(box):
     ran = box.run(Job(source="import time\ntime.sleep(60)", limits=Limits(wall_s=0.2)))
     assert (ran.killed, ran.ok) == ("wall", False)
     assert ran.cpu_s < 0.2
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="it needs Linux")
+@pytest.mark.parametrize("name", NAMES)
+def test_wall_time_does_not_count_what_a_busy_machine_takes(name):
+    """One CPU for the program and fourteen others: .15 s of work take longer by the clock than its second, and end
+    well; a program that sleeps is ended all the same."""
+    cpu = min(os.sched_getaffinity(0))
+    with Box(protection(name=name)) as box:
+        assert output(box, "print(1)") == "1\n"
+        others = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(14)]
+        try:
+            for pid in [box.inner_pid, *(other.pid for other in others)]:
+                os.sched_setaffinity(pid, {cpu})
+            work = "import time\nwhile time.process_time() < 0.15:\n    pass\nprint(7)"
+            ran = box.run(Job(source=work, limits=Limits(wall_s=1.0, cpu_s=2.0)))
+            assert ran.stdout == "7\n", ran
+            assert ran.wall_s > 1.0, "the machine was not busy, and the test shows nothing"
+            slept = box.run(Job(source="import time\ntime.sleep(60)", limits=Limits(wall_s=1.0, cpu_s=2.0)))
+            assert slept.killed == "wall"
+        finally:
+            for other in others:
+                other.kill()
+                other.wait()
 
 
 def test_memory_is_bounded_and_the_error_is_the_programs(box):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+import select
 import socket
 import struct
 import threading
@@ -26,6 +27,7 @@ from rolecall.sandbox.protection import Protection
 MAX_FRAME_BYTES = 16 << 20
 MAX_CALLS = 200_000
 MAX_DEPTH = 100
+LOOK_S = 0.5
 _HEAD = struct.Struct("!I")
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?")
 
@@ -119,7 +121,8 @@ class Bench:
             self._started(running)
             for _, theirs in pairs:
                 theirs.close()
-            said = _converse(ours[0], ours[1], time.monotonic() + longest_s(limits))
+            talk = _Talk(ours[0], ours[1], running, time.monotonic() + longest_s(limits))
+            said = talk.converse()
             for end in ours:
                 end.close()
             for pending in running:
@@ -141,21 +144,75 @@ def _doubled(limits: Limits) -> Limits:
     return Limits(**{**record, "cpu_s": 2 * limits.cpu_s, "wall_s": longest_s(limits)})
 
 
-def _converse(program: socket.socket, judge: socket.socket, deadline: float) -> tuple[str, str] | None:
-    """Carry the test's calls to the program and its values back; what the test said at its end, or None."""
-    for _ in range(MAX_CALLS):
-        frame = _receive(judge, deadline)
-        if frame is None:
+@dataclass(frozen=True, slots=True)
+class _Talk:
+    """What a test and a program say to each other, over two sockets, until `deadline`."""
+
+    program: socket.socket
+    judge: socket.socket
+    running: list[Pending]
+    deadline: float
+
+    def converse(self) -> tuple[str, str] | None:
+        """Carry the test's calls to the program and its values back; what the test said at its end, or None."""
+        for _ in range(MAX_CALLS):
+            frame = self._receive(self.judge)
+            if frame is None:
+                return None
+            if frame[:1] == b"V":
+                passed, detail = values.loads(frame[1:])
+                return str(passed), str(detail)
+            if not self._send(self.program, frame[1:]):
+                return None
+            answer = self._receive(self.program)
+            if answer is None or not self._send(self.judge, answer):
+                return None
+        return "no", f"the test called the program more than {MAX_CALLS} times"
+
+    def _send(self, end: socket.socket, frame: bytes) -> bool:
+        data = memoryview(_HEAD.pack(len(frame)) + frame)
+        while data:
+            if not self._wait(end, write=True):
+                return False
+            try:
+                data = data[end.send(data, socket.MSG_DONTWAIT) :]
+            except BlockingIOError:
+                continue
+            except OSError:  # closed
+                return False
+        return True
+
+    def _receive(self, end: socket.socket) -> bytes | None:
+        head = self._exactly(end, _HEAD.size)
+        if head is None:
             return None
-        if frame[:1] == b"V":
-            passed, detail = values.loads(frame[1:])
-            return str(passed), str(detail)
-        if not _send(program, frame[1:], deadline):
-            return None
-        answer = _receive(program, deadline)
-        if answer is None or not _send(judge, answer, deadline):
-            return None
-    return "no", f"the test called the program more than {MAX_CALLS} times"
+        (length,) = _HEAD.unpack(head)
+        return None if length > MAX_FRAME_BYTES else self._exactly(end, length)
+
+    def _exactly(self, end: socket.socket, count: int) -> bytes | None:
+        chunks: list[bytes] = []
+        while count:
+            if not self._wait(end, write=False):
+                return None
+            try:
+                chunk = end.recv(min(count, 1 << 20))
+            except OSError:
+                return None
+            if not chunk:
+                return None
+            chunks.append(chunk)
+            count -= len(chunk)
+        return b"".join(chunks)
+
+    def _wait(self, end: socket.socket, write: bool) -> bool:
+        """Whether the socket can be used before the deadline; meanwhile programs that sleep too long are ended."""
+        while (left := self.deadline - time.monotonic()) > 0:
+            sides = ([], [end]) if write else ([end], [])
+            if any(select.select(*sides, [], min(left, LOOK_S))):
+                return True
+            for pending in self.running:
+                pending.look()
+        return False
 
 
 def _ruling(said: tuple[str, str] | None, ran: Ran, judged: Ran) -> Verdict:
@@ -171,38 +228,6 @@ def _ruling(said: tuple[str, str] | None, ran: Ran, judged: Ran) -> Verdict:
     if passed != "yes" and detail == "the program ended":
         return Verdict(passed=False, detail=ran.reason or detail)
     return Verdict(passed=passed == "yes", detail=detail)
-
-
-def _send(end: socket.socket, frame: bytes, deadline: float) -> bool:
-    end.settimeout(max(0.001, deadline - time.monotonic()))
-    try:
-        end.sendall(_HEAD.pack(len(frame)) + frame)
-    except OSError:  # closed, or not taken in time
-        return False
-    return True
-
-
-def _receive(end: socket.socket, deadline: float) -> bytes | None:
-    head = _exactly(end, _HEAD.size, deadline)
-    if head is None:
-        return None
-    (length,) = _HEAD.unpack(head)
-    return None if length > MAX_FRAME_BYTES else _exactly(end, length, deadline)
-
-
-def _exactly(end: socket.socket, count: int, deadline: float) -> bytes | None:
-    chunks: list[bytes] = []
-    while count:
-        end.settimeout(max(0.001, deadline - time.monotonic()))
-        try:
-            chunk = end.recv(min(count, 1 << 20))
-        except OSError:
-            return None
-        if not chunk:
-            return None
-        chunks.append(chunk)
-        count -= len(chunk)
-    return b"".join(chunks)
 
 
 def _same_output(ran: Ran, test: StdioTest, problem: CodeProblem) -> Verdict:

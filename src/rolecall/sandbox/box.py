@@ -24,6 +24,7 @@ from rolecall.sandbox.limits import Job, Limits, Ran
 from rolecall.sandbox.protection import Protection, protection, zygote_command
 
 START_S = 60.0
+LEAST_S = 0.01
 GRACE_S = 5.0  # what the sandbox may take beyond a program's wall time
 MAX_STDERR_CHARS = 8000
 
@@ -143,17 +144,30 @@ class Box:
         finally:
             os.close(value)
 
-    def abort(self, number: int) -> None:
+    def abort(self, number: int, why: str = "abort") -> None:
         """End program `number` (of `Pending.number`) if it still runs."""
         with self._lock, suppress(OSError):
             if self._control is not None:
-                self._control.send(json.dumps({"abort": number}).encode())
+                self._control.send(json.dumps({"abort": number, "why": why}).encode())
+
+    def waited_s(self) -> float:
+        """How long the program that runs now has waited for a CPU; 0 where the system does not say."""
+        found = [0.0]
+        with suppress(OSError, ValueError, IndexError):
+            first = f"/proc/{self.inner_pid}"
+            for child in Path(f"{first}/task/{self.inner_pid}/children").read_text().split():
+                threads = Path(f"/proc/{child}/task").iterdir()
+                found += [int((thread / "schedstat").read_text().split()[1]) / 1e9 for thread in threads]
+        return max(found)
 
     def _answer(self, timeout_s: float) -> dict[str, Any]:
+        """The next message; `TimeoutError` is a lost sandbox unless `timeout_s` is 0, which only looks."""
         assert self._control is not None
         self._control.settimeout(timeout_s)
         try:
             message = self._control.recv(65536)
+        except BlockingIOError:
+            return {}
         except OSError as error:  # a deadline, or the socket is gone
             raise self._lost(f"it did not answer in {timeout_s:g} s ({error})") from error
         if not message:
@@ -204,11 +218,30 @@ class Pending:
         self.box, self.number, self.job = box, number, job
         self.stdout, self.stderr = _file(b""), _file(b"")
         self._started = time.monotonic()
+        self._report: dict[str, Any] | None = None
+
+    def look(self) -> None:
+        """End the program where it has slept past its wall time; `BoxLost` when the sandbox fails. For a host that
+        waits for something else than `result`."""
+        while self._report is None and (message := self.box._answer(0.0)):
+            self._heard(message)
+
+    def _heard(self, message: dict[str, Any]) -> None:
+        """The report, or that the program is late: then the time for which it waited for a CPU is not its own."""
+        if "late" not in message:
+            self._report = message
+        elif message["late"] == self.number:
+            own = time.monotonic() - self._started - self.box.waited_s()
+            if own >= self.job.limits.wall_s:
+                self.box.abort(self.number, "wall")
 
     def result(self) -> Ran:
         """Wait for the end; `BoxLost` when the sandbox fails."""
         try:
-            report = self.box._answer(longest_s(self.job.limits))
+            until = self._started + longest_s(self.job.limits)
+            while self._report is None:
+                self._heard(self.box._answer(max(LEAST_S, until - time.monotonic())))
+            report = self._report
             if report.get("job") != self.number:
                 raise self.box._lost("it answered for another program")
             if not report["clean"]:

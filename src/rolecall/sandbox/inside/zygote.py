@@ -32,6 +32,7 @@ LIBRARIES = ("/lib", "/lib64", "/usr/lib", "/usr/lib64")
 DEVICES = ("/dev/null", "/dev/zero", "/dev/urandom")
 LOOK_S = 0.05  # how often the size of the folder is looked at where no file system bounds it
 STARVED = 0.1  # a program that gets this share of a CPU works: on a busy machine its CPU time decides, not the clock
+LATE_S = 0.2  # how often the host is told that one gets less: it knows whether the program waits for a CPU or sleeps
 
 
 def main() -> None:
@@ -152,15 +153,17 @@ def _wait(control: socket.socket, header: dict[str, Any], pid: int, started: flo
             if not message:
                 os.kill(pid, signal.SIGKILL)
                 os._exit(0)  # the host is gone
-            if json.loads(message).get("abort") == header["job"]:
-                reason = "abort"
+            said = json.loads(message)
+            if said.get("abort") == header["job"]:
+                reason = said["why"]
         else:
             used, elapsed = _cpu_s(pid), time.monotonic() - started
             wait_s = max(0.01, cpu_limit - used)
             if used >= cpu_limit:
                 reason = "cpu"
             elif elapsed >= wall_limit and used < STARVED * elapsed:
-                reason = "wall"
+                wait_s = LATE_S
+                control.send(json.dumps({"late": header["job"]}).encode())
             elif alone is not None and alone.full():
                 reason = "disk"
         if reason:
