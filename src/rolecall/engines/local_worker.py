@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from multiprocessing.connection import Connection
 from typing import Any
 
+from rolecall.allocator import keep_freed_memory
 from rolecall.engines.specs import LocalSettings, PolicySpec
 from rolecall.errors import ConfigError, EngineError, boundary
 
@@ -95,6 +96,8 @@ def main() -> None:
     torch.set_num_threads(settings.threads_per_worker)
     if torch.cuda.is_available():
         torch.cuda.set_device(index % torch.cuda.device_count())
+    else:
+        keep_freed_memory()
     serve(connection, index, specs, settings, loads)
 
 

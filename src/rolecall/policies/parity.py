@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -98,6 +99,19 @@ class Parity:
             self._old[policy.name] = new
         return ParityReport(max_abs_diff=difference, visible=visible)
 
+    async def check_slot(self, policy: Policy, slot: str, wanted: Scores) -> float:
+        """The largest difference between the engine's scores under the policy `slot` and `wanted`, those that the
+        learner of `policy` gave when the version in the slot was its own; `ParityError` above the bound."""
+        seen = await self._engine(slot)
+        difference, bound = max_difference(seen, wanted * self._num_replicas), self._bound(policy)
+        if not difference <= bound:
+            raise ParityError(
+                f"policy {slot!r}: log-probabilities of the earlier version that was just loaded differ by "
+                f"{difference:.2e} from those that policy {policy.name!r} had then, wanted at most {bound:.0e}. The "
+                "engine plays another partner than the one that was drawn"
+            )
+        return difference
+
     def check_sampled(self, policy: Policy, mismatch: float | None) -> None:
         """`ParityError` when the tokens that were just sampled disagree with the learner: `mismatch` is the mean
         absolute difference of their log-probabilities (None: nothing was measured). It must stay below ten times the
@@ -164,14 +178,13 @@ class Parity:
         return learner.score(self.sequences, self.temperature) * self._num_replicas
 
     async def _engine(self, name: str) -> Scores:
-        """The scores of every replica's copy of the weights, one after the other."""
+        """The scores of every replica's copy of the weights, in the order of the replicas."""
         if self._num_replicas == 1:
             return await self.engine.score(name, self.sequences, self.temperature)
         engine: Any = self.engine
-        replicas = [
-            await engine.score_on(replica, name, self.sequences, self.temperature)
-            for replica in range(self._num_replicas)
-        ]
+        replicas = await asyncio.gather(
+            *(engine.score_on(replica, name, self.sequences, self.temperature) for replica in range(self._num_replicas))
+        )
         return [row for scores in replicas for row in scores]
 
     @property
