@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from rolecall.algorithms.loss import Loss
+from rolecall.allocator import keep_freed_memory
 from rolecall.dynamics.drift import ProbeRow
 from rolecall.dynamics.role_gradients import RoleGradients
 from rolecall.dynamics.settings import DynamicsSettings
@@ -72,6 +73,8 @@ class Learner:
         self.lr_scale = 1.0  # what the cliff guard has made of the learning rate
         self.version = 0
         self.device = next(iter(self.parameters.values())).device
+        if self.device.type == "cpu":
+            keep_freed_memory()
         if config.gradient_checkpointing:
             enable_gradient_checkpointing(module.model)
         with module.active() as (_, split):
