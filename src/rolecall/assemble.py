@@ -17,6 +17,7 @@ from rolecall.engines.specs import EndpointSpec, PolicySpec, resolve_model
 from rolecall.errors import ConfigError, GraderError, TaskError, boundary, nearest
 from rolecall.grading.graders import GRADERS
 from rolecall.grading.pool import GraderPool
+from rolecall.interventions.partners import leaders, slots_of
 from rolecall.interventions.settings import anchored, check_interventions
 from rolecall.learner.config import LearnerConfig, check_loss_roles
 from rolecall.policies.table import PolicyTable, make_table
@@ -86,6 +87,7 @@ def make_plan(config: RunConfig, *, training: bool = True) -> Plan:
     if training:
         check_sampling(plan)
         check_schedule(plan)
+        check_partners(plan)
     task_source(config)
     return plan
 
@@ -241,6 +243,33 @@ def check_schedule(plan: Plan) -> None:
             f"the reward of algorithm {name!r} broadcasts the team's outcome, and under schedule.mode {mode!r} a "
             "completion is trained before its chain has one; use mode 'barrier', or an agent-specific reward"
         )
+
+
+def check_partners(plan: Plan) -> None:
+    """`ConfigError` when `[partners]` asks for earlier versions where there can be none."""
+    config, table = plan.config, plan.table
+    if not config.partners.share:
+        return
+    if isinstance(plan.algorithm.sampler, AgenticGroups):
+        raise ConfigError(
+            f"partners.share is {config.partners.share:g} and algorithm {plan.algorithm.name!r} draws agentic groups, "
+            "where the calls of one task belong to many chains; use an algorithm of independent episodes, or share = 0"
+        )
+    if not leaders(table.roles, table.train_roles, list(plan.learners)):
+        kinds = {role: table.specs[policy].kind for role, policy in table.roles.items()}
+        raise ConfigError(
+            f"partners.share is {config.partners.share:g} and no trained role has another one beside it whose policy "
+            f"is trained (kinds by role: {kinds}): frozen policies and endpoints have no earlier versions, and a role "
+            "alone has no partner. Train a second role, or set share = 0"
+        )
+    if not (config.evaluation.every_steps and config.tasks.sizes.validation):
+        raise ConfigError(
+            f"partners.share is {config.partners.share:g} and nothing is validated, by which earlier versions are "
+            "ranked; set evaluation.every_steps and tasks.sizes.validation above 0"
+        )
+    for name in slots_of(plan.learners, config.partners):
+        if name in table.specs:
+            raise ConfigError(f"policy {name!r} has the name of a slot for earlier versions; choose another name")
 
 
 def task_source(config: RunConfig) -> TaskSource:

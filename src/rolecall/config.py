@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from rolecall.dynamics.settings import DynamicsSettings
 from rolecall.engines.specs import LocalSettings, LoraSpec, RequestSettings
 from rolecall.errors import ConfigError, nearest
+from rolecall.interventions.partners import PartnerSettings
 from rolecall.interventions.settings import Intervention
 from rolecall.learner.config import LearnerConfig
 from rolecall.pipeline.schedule import Schedule
@@ -250,6 +251,7 @@ class RunConfig(Section):
     parity: ParityConfig = ParityConfig()
     dynamics: DynamicsSettings = DynamicsSettings()
     interventions: dict[str, Intervention] = Field(default_factory=dict)
+    partners: PartnerSettings = PartnerSettings()
     tracking: TrackingConfig = TrackingConfig()
 
     @model_validator(mode="after")

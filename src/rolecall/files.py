@@ -15,6 +15,7 @@ POINTS = (
     "trackers",
     "tensorboard",
     "inflight",
+    "partners",
     "episodes",
     "metrics",
     "alarms",

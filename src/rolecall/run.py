@@ -27,11 +27,12 @@ from rolecall.learner.learner import Learner
 from rolecall.learner.progress import UpdateReport
 from rolecall.learner.samples import build_samples, by_policy
 from rolecall.notes import step_notes
+from rolecall.partners import Partners, partner_specs
 from rolecall.policies.build import build_policies
 from rolecall.policies.parity import Parity, probe_sequences
 from rolecall.policies.publish import Publisher
 from rolecall.progress import Progress
-from rolecall.records import GradedEpisode, Task
+from rolecall.records import CreditUnit, GradedEpisode, Task
 from rolecall.rollout.loop import LoopRunner
 from rolecall.rollout.transcript import Transcript
 from rolecall.run_episodes import episode_rows, evaluation_plans, make_collector
@@ -77,14 +78,24 @@ class Run:
             if self.graders.protection is not None:
                 progress.note(f"programs that models write run under: {self.graders.protection.words}")
             self.engine = make_engine(
-                list(plan.table.specs.values()), config.engine.local(deterministic=config.deterministic)
+                [*plan.table.specs.values(), *partner_specs(plan)],
+                config.engine.local(deterministic=config.deterministic),
             )
             opened.callback(self.engine.shut_down)
             self.publisher = Publisher(self.engine, self.policies)
             self.parity = Parity(self.engine, self.publisher, self.policies, self._probe_sequences(), seed=config.seed)
+            self.partners = (
+                Partners(plan, folder, self.policies, self.parity, self.loop.run) if config.partners.share else None
+            )
             self.inflight = InFlight(folder) if config.checkpoint.keep_inflight else None
             self.source = make_source(
-                plan, self.renderers, self.engine, self.graders, self.stream, inflight=self.inflight
+                plan,
+                self.renderers,
+                self.engine,
+                self.graders,
+                self.stream,
+                inflight=self.inflight,
+                partners=self.partners,
             )
             opened.callback(self.source.close)
             self._opened = opened.pop_all()
@@ -167,10 +178,14 @@ class Run:
         """One update of every policy that has samples; a policy without any stands still, and the step says so."""
         turns = {turn.id: turn for g in graded for turn in g.episode.turns}
         counts: Counter[str] = Counter()
+        units: Sequence[CreditUnit] = result.units
+        if self.partners is not None:
+            units = self.partners.current(units)
+            counts["partner"] = sum(len(u.turn_ids) for u in result.units) - sum(len(u.turn_ids) for u in units)
         with self._timed("learn"):
             samples = by_policy(
                 build_samples(
-                    result.units,
+                    units,
                     turns,
                     sampling=self.plan.sampling,
                     train_roles=self.plan.table.train_roles,
@@ -221,6 +236,8 @@ class Run:
         is_best = found.mean > best or (self.totals.best_step == 0 and found.mean == best)
         if is_best:
             self.totals.best_validation, self.totals.best_step = found.mean, self.step
+        if self.partners is not None:
+            self.partners.remember(self.step, found.mean)
         self.metrics |= self.guard.note(self.totals, self.step, found, is_best=is_best)
         if self.guard.rolls_back(self.totals):
             self.progress.note(f"step {self.step}: {self.guard.roll_back(self.totals, self.step)}")
@@ -267,8 +284,11 @@ class Run:
             "totals": asdict(self.totals),
             "trackers": self.trackers.ids,
             "dynamics": self.monitor.state(),
+            "partners": self.partners.state() if self.partners is not None else [],
         }
         self.checkpoints.save(self.step, extra, is_best=is_best)
+        if self.partners is not None:
+            self.partners.tidy()
         if self.inflight is not None:
             self.inflight.forget(self.step)
 
@@ -285,6 +305,8 @@ class Run:
             self.step, self.state = found.step, dict(found.extra["algorithm"])
             self.source.restore(found.extra["source"], {name: one.version for name, one in self.learners.items()})
             self.monitor.restore(found.extra["dynamics"])
+            if self.partners is not None:
+                self.partners.restore(found.extra["partners"], self.progress.note)
             self._begun -= self.totals.wall_s
         self.track(found.extra.get("trackers", {}) if found else None)
 

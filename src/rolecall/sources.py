@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -12,12 +12,13 @@ from rolecall.engines.base import Engine
 from rolecall.grading.episodes import grade_episodes
 from rolecall.grading.pool import GraderPool
 from rolecall.inflight import InFlight, blank_transcripts
+from rolecall.partners import Partners
 from rolecall.pipeline.candidates import Play
 from rolecall.pipeline.source import PipelineSource, SourceSettings
 from rolecall.rollout.agentic import AgenticGroups
 from rolecall.rollout.collector import Collected, Collector
 from rolecall.rollout.render import Renderer
-from rolecall.rollout.samplers import Sampler
+from rolecall.rollout.samplers import EpisodePlan, Sampler
 from rolecall.rollout.steps import EpisodeSource, StepEpisodes
 from rolecall.rollout.transcript import Limits
 from rolecall.run_episodes import make_collector
@@ -36,6 +37,7 @@ class IndependentSource:
     graders: GraderPool
     tasks_per_step: int
     inflight: InFlight | None = None
+    partners: Partners | None = None
     version: Callable[[str], int] = field(default=lambda policy: 0)
 
     def collect(self, step: int) -> StepEpisodes:
@@ -52,6 +54,7 @@ class IndependentSource:
                 **collected.counts.metrics(),
                 "reward/team": sum(rights) / max(1, len(rights)),
                 "grading/failed": float(len(graded) - len(rights)),
+                **(self.partners.metrics(graded) if self.partners is not None else {}),
             },
             outcomes=collected.counts.outcomes,
             tokens=sum(turn.completion.num_tokens for episode in every for turn in episode.turns),
@@ -62,7 +65,9 @@ class IndependentSource:
 
     def _collect(self, step: int) -> Collected:
         """The step's episodes; with a journal, those that were in flight go on with their recorded calls."""
-        plans = self.sampler.plans(self.stream.take(self.tasks_per_step))
+        plans: Sequence[EpisodePlan] = self.sampler.plans(self.stream.take(self.tasks_per_step))
+        if self.partners is not None:
+            plans = self.partners.deal(plans, step)
         if self.inflight is None:
             return self.collector.collect(plans, step)
         settings = self.collector.settings
@@ -97,6 +102,7 @@ def make_source(
     stream: TaskStream,
     *,
     inflight: InFlight | None = None,
+    partners: Partners | None = None,
 ) -> EpisodeSource:
     """The source that the plan's sampler and `[schedule]` ask for."""
     config, sampler = plan.config, plan.algorithm.sampler
@@ -129,5 +135,6 @@ def make_source(
         graders=graders,
         tasks_per_step=config.rollout.tasks_per_step,
         inflight=inflight,
+        partners=partners,
         version=engine.version,
     )

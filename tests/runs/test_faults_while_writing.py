@@ -24,9 +24,9 @@ from rolecall.train import train
 
 # In which passing of a point to stop; by default the second, so that a checkpoint stands before most of them.
 FIRST = ("config", "environment", "tensorboard", "compact", "checkpoint/best", "alarms", "summary")
-NEEDS_OTHER_RUNS = ("forget", "inflight", "trackers", "matrix")
-"""Points that a plain deterministic run does not pass; tested below, in test_inflight.py, in test_trackers.py and in
-test_matrix_runs.py."""
+NEEDS_OTHER_RUNS = ("forget", "inflight", "partners", "trackers", "matrix")
+"""Points that a plain deterministic run does not pass; tested below and with calls in flight, partners, trackers and
+matrices."""
 
 
 def run(config: RunConfig, path: Path, **options: bool) -> dict:

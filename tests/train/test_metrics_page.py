@@ -111,7 +111,7 @@ def written(tmp_path_factory: pytest.TempPathFactory, random_model: str, task_fi
     for number, changes in enumerate(
         (
             {"sharing": "shared", "algorithm": anchored, "learner": {"minibatches": 2}, "interventions": TABLES},
-            {"sharing": "isolated", "train_roles": ["solver"]},
+            {"sharing": "isolated", "train_roles": ["solver"], "partners": {"share": 0.5}},
             {"sharing": "shared", "algorithm": {"name": "agent_grpo", "n": 4, "balance_verdicts": True}},
             {**MASKED_PIPELINE, "sharing": "shared"},
             {**VOTING, "sharing": "shared"},

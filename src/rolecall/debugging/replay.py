@@ -131,8 +131,14 @@ def ask_editor(text: str) -> str:
         return file.read_text(encoding="utf-8").removesuffix("\n")
 
 
+def _recorded(stage: Stage, stored: Stored) -> dict[str, RoleSettings]:
+    """The settings under which the episode was recorded, with the earlier versions that roles played."""
+    played = {record.key.role: record.policy for record in stored.transcript.calls}
+    return {role: replace(one, policy=played.get(role, one.policy)) for role, one in _settings(stage, stored).items()}
+
+
 def _settings(stage: Stage, stored: Stored) -> dict[str, RoleSettings]:
-    """The settings under which the episode was recorded."""
+    """The settings of the run at the place where the episode was recorded."""
     config = stage.plan.config
     if stored.source == TRAINING:
         return stage.roles(stage.plan.sampling)
@@ -143,7 +149,7 @@ def _difference(stored: Stored, stage: Stage) -> str | None:
     """The first place where a replay differs from the record; an episode that was cut off is compared up to there."""
     before, workflow = stored.graded.episode, stage.plan.workflow
     try:
-        place = run_to_frontier(workflow, stored.transcript, _settings(stage, stored), limits=NO_LIMITS)
+        place = run_to_frontier(workflow, stored.transcript, _recorded(stage, stored), limits=NO_LIMITS)
     except ReplayMismatch as error:
         return str(error)
     if before.is_candidate:

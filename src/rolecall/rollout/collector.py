@@ -7,7 +7,7 @@ import gc
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from rolecall.engines.base import Engine
@@ -150,6 +150,13 @@ class Collector:
             self.runner.close()
 
 
+def with_partners(roles: Mapping[str, RoleSettings], partners: Mapping[str, str]) -> Mapping[str, RoleSettings]:
+    """The table of an episode some of whose roles play another policy; all else of a role stays as it is."""
+    if not partners:
+        return roles
+    return {**roles, **{role: replace(roles[role], policy=policy) for role, policy in partners.items()}}
+
+
 @contextmanager
 def rare_garbage_collection() -> Iterator[None]:
     """Look for cycles less often for a while, and not among what is there already.
@@ -255,7 +262,7 @@ class _Collection:
         session = EpisodeSession(
             workflow=self.collector.workflow,
             transcript=self.recorded.get(transcript.id, transcript),
-            roles=self.collector.roles,
+            roles=with_partners(self.collector.roles, plan.partners),
             port=self.port,
             limits=settings.limits,
             order=(plan.order, plan.index),

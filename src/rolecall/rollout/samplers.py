@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import ClassVar, Protocol
 
 from rolecall.errors import ConfigError
@@ -13,6 +13,7 @@ from rolecall.records import Task
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EpisodePlan:
     """One episode to be run: `index` tells the episodes of a task apart, `order` is the place of the task in the step.
+    `partners`: roles that play another policy than the table's, and which.
 
     >>> EpisodePlan(task=Task(id="t", question="1+1", answer="2"), index=0).order
     0
@@ -21,6 +22,7 @@ class EpisodePlan:
     task: Task
     index: int
     order: int = 0
+    partners: Mapping[str, str] = field(default_factory=dict)
 
 
 class Sampler(Protocol):

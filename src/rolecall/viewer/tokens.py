@@ -6,7 +6,7 @@ shows ids and says why.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from importlib.resources import files
 from pathlib import Path
@@ -82,6 +82,8 @@ def training_use(
         return False, "this is an evaluation; nothing in it is trained"
     if train_roles is not None and role not in train_roles:
         return False, f"train_roles leaves the {role} out"
+    if policy in earlier_versions([*config.get("policies", {}), "shared", role], config):
+        return False, f"an earlier version of the policy played here as a partner ({policy})"
     if kind == "frozen":
         return False, f"the policy {policy} is frozen"
     if kind == "api":
@@ -95,8 +97,15 @@ def training_use(
 
 def model_of(policy: str, config: Mapping[str, Any]) -> str:
     """The model, and so the tokenizer, of a policy."""
-    table = config.get("policies", {}).get(policy, {})
+    names = earlier_versions(config.get("policies", {}), config)
+    table = config.get("policies", {}).get(names.get(policy, policy), {})
     return str(table.get("model") or config.get("model", {}).get("model", ""))
+
+
+def earlier_versions(policies: Iterable[str], config: Mapping[str, Any]) -> dict[str, str]:
+    """The names under which earlier versions of these policies play as partners, and whose they are."""
+    slots = range(int(config.get("partners", {}).get("slots", 0)))
+    return {f"{policy}@memory{slot}": policy for policy in policies for slot in slots}
 
 
 @lru_cache(maxsize=8)
