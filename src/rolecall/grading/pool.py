@@ -254,6 +254,7 @@ class _Slot(threading.Thread):
         super().__init__(name=f"grader-{number}", daemon=True)
         self._pool = pool
         self._worker: WorkerProcess | None = None
+        self._known: list[str] = []  # graders that the last process had loaded
 
     def live_pid(self) -> int | None:
         worker = self._worker
@@ -276,20 +277,25 @@ class _Slot(threading.Thread):
             if job is None:
                 break
             self._pool._took(job)
-            self._pool._finish(job, self._answer(job))
+            try:
+                with boundary(GraderError, f"grading with {job.grader!r}"):
+                    grade = self._answer(job)
+            except GraderError as error:  # whatever it is: somebody waits for this grade
+                grade = failed(str(error))
+            self._pool._finish(job, grade)
         self.stop()
 
     def _ensure_worker(self) -> WorkerProcess:
         """The live process of this slot: a dead one is replaced, and loads what the one before it had loaded."""
-        known: list[str] = []
         if self._worker is not None:
             if self._worker.alive:
                 return self._worker
-            known = [name for name, refusal in self._worker.loaded.items() if not refusal]
+            self._known = [name for name, refusal in self._worker.loaded.items() if not refusal]
             self._worker.kill()
+            self._worker = None
             self._pool._count("replaced")
         self._worker = WorkerProcess(memory_mib=self._pool.memory_mib)
-        for name in known:
+        for name in self._known:
             try:
                 self._worker.load(name, self._pool.start_deadline_s)
             except (TimeoutError, WorkerGone, GraderError):

@@ -28,8 +28,9 @@ class WorkerProcess:
     """A process with a socket to it and a file that takes what it prints. POSIX only."""
 
     def __init__(self, *, memory_mib: int) -> None:
-        ours, theirs = socket.socketpair()
-        self._printed = tempfile.TemporaryFile(mode="a+b")  # noqa: SIM115 - closed in kill()
+        with boundary(GraderError, "starting a grader process"):  # no descriptors left, or a full disk
+            self._printed = tempfile.TemporaryFile(mode="a+b")  # noqa: SIM115 - closed in kill()
+            ours, theirs = socket.socketpair()
         self._socket = ours
         self.loaded: dict[str, str] = {}  # grader name -> why it does not load, "" when it does
         command = [sys.executable, "-P", "-m", "rolecall.grading.worker", str(theirs.fileno()), str(memory_mib)]
