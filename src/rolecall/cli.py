@@ -19,6 +19,7 @@ from rolecall import (
     commands_evaluate,
     commands_matrix,
     commands_report,
+    commands_signs,
     commands_simulate,
     commands_tasks,
     commands_view,
@@ -181,6 +182,7 @@ commands_debug.register(app)
 commands_evaluate.register(app)
 commands_matrix.register(app)
 commands_report.register(app)
+commands_signs.register(app)
 commands_simulate.register(app)
 commands_tasks.register(app)
 commands_view.register(app)

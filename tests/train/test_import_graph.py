@@ -66,6 +66,7 @@ LAYERS: dict[str, int] = {
     "commands_evaluate": 19,
     "commands_matrix": 19,
     "commands_report": 19,
+    "commands_signs": 19,
     "commands_simulate": 19,
     "commands_tasks": 19,
     "commands_view": 19,

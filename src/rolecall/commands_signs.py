@@ -1,0 +1,104 @@
+"""The command `rolecall signs`: what recorded runs say about early signs of a fall."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from rolecall.errors import UsageError, nearest
+
+
+def register(app: typer.Typer) -> None:
+    """Add `signs` to the command line."""
+    app.command()(signs)
+
+
+def signs(
+    runs: Annotated[
+        list[Path], typer.Argument(metavar="RUN...", help="Run folders, or folders with run folders in them")
+    ],
+    threshold: Annotated[
+        list[str] | None, typer.Option("--threshold", help="Another threshold, as chi2=0.5; may be given several times")
+    ] = None,
+    patience: Annotated[int, typer.Option("--patience", min=1, help="Measurements in a row that make a warning")] = 2,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON")] = False,
+) -> None:
+    """Say how often, and how many steps before, early signs warned of a fall of validation in recorded runs, and how
+    often they warned in runs that did not fall."""
+    from rolecall.dynamics.early_signs import judge
+
+    found = [(path, read_table(path)) for path in run_folders(runs)]
+    records = judge([table for _, table in found], thresholds=thresholds(threshold or ()), patience=patience)
+    if as_json:
+        falls = {str(path): table.fall for path, table in found}
+        typer.echo(json.dumps({"runs": falls, "signs": [record.to_dict() for record in records]}, indent=2))
+        return
+    fallen = [(path, table) for path, table in found if table.fall is not None]
+    typer.echo(f"{len(found)} runs, {len(fallen)} of them with a fall of validation")
+    for path, table in fallen:
+        typer.echo(f"  {path.name}: seen at step {table.fall} of {table.last}")
+    for record in records:
+        missing = f" ({record.unmeasured} runs do not have it)" if record.unmeasured else ""
+        typer.echo(f"{record.words}{missing}")
+
+
+def thresholds(given: Sequence[str]) -> dict[str, float]:
+    """`["chi2=0.5"]` as a table; `UsageError` for an unknown sign or something that is no number."""
+    from rolecall.dynamics.early_signs import SIGNS
+
+    known = [sign.name for sign in SIGNS]
+    found: dict[str, float] = {}
+    for text in given:
+        name, _, value = text.partition("=")
+        if name not in known:
+            raise UsageError(f"--threshold {text!r}: there is no sign {name!r}{nearest(name, known)}")
+        try:
+            found[name] = float(value)
+        except ValueError:
+            raise UsageError(f"--threshold {text!r}: {value!r} is no number; wanted {name}=0.5") from None
+    return found
+
+
+def run_folders(paths: Sequence[Path]) -> list[Path]:
+    """The run folders among `paths` and, where a path is none itself, all below it."""
+    found: dict[Path, None] = {}
+    for path in paths:
+        inside = (
+            [path] if is_run(path) else sorted(one.parent for one in path.rglob("config.toml") if is_run(one.parent))
+        )
+        if not inside:
+            raise UsageError(f"{str(path)!r} is no run folder and holds none (config.toml with metrics/ beside it)")
+        found |= dict.fromkeys(inside)
+    return list(found)
+
+
+def is_run(path: Path) -> bool:
+    return (path / "config.toml").is_file() and (path / "metrics").is_dir()
+
+
+def read_table(path: Path) -> Any:
+    """The metrics of a run folder, with its roles and their policies."""
+    from rolecall.dynamics.early_signs import Table
+    from rolecall.run_folder import RunFolder
+
+    rows = RunFolder.open(path).read_metrics()
+    return Table.of(rows, dict(_roles(path, [key for _, key, _ in rows])))
+
+
+def _roles(path: Path, keys: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Roles and policies: as the summary has them, or, of a run that has not ended, as its configuration says."""
+    from rolecall.run_folder import RunFolder
+
+    folder = RunFolder.open(path)
+    if (path / "summary.json").is_file():
+        yield from folder.read_json("summary.json")["roles_to_policies"].items()
+        return
+    config = folder.config()
+    roles = dict.fromkeys(parts[1] for key in keys if len(parts := key.split("/")) == 3 and parts[0] == "behaviour")
+    for role in roles:
+        own = config.roles[role].policy if role in config.roles else None
+        yield role, own or (role if config.sharing == "isolated" else "shared")
