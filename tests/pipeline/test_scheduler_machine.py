@@ -18,6 +18,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from rolecall.pipeline.rows import Group, Released, Row
 from rolecall.pipeline.schedule import MODES, ORDERS, STALE_RULES, Schedule
 from rolecall.pipeline.scheduler import Scheduler
+from rolecall.pipeline.stuck import blocked
 
 POLICIES = ("a", "b", "c")
 MAX_SEGMENTS = 3
@@ -232,11 +233,11 @@ class Events(RuleBasedStateMachine):
             return
         wanted = self.scheduler.counts.updates + 5
         for _ in range(1000):
-            assert self._go_on(), self.scheduler.blocked()  # there is always something to do ...
+            assert self._go_on(), blocked(self.scheduler)  # there is always something to do ...
             if self.scheduler.counts.updates >= wanted:  # ... and it comes to updates
                 break
         else:
-            raise AssertionError(self.scheduler.blocked())
+            raise AssertionError(blocked(self.scheduler))
         self.scheduler.stop()
         for _ in range(400):
             if not self._go_on():

@@ -10,7 +10,8 @@ import pytest
 
 from rolecall.pipeline.rows import Group, Released, Row
 from rolecall.pipeline.schedule import Schedule
-from rolecall.pipeline.scheduler import Scheduler, SchedulerStuck, explain_stuck
+from rolecall.pipeline.scheduler import Scheduler
+from rolecall.pipeline.stuck import SchedulerStuck, blocked, explain_stuck
 
 
 def scheduler_of(
@@ -251,7 +252,7 @@ def test_under_wait_the_learner_waits_for_an_old_completion_and_takes_it_first()
     scheduler.start()
     finish(scheduler, groups[3], *more)
     assert scheduler.update() is None  # 6 rows are there; group 0 would be 2 versions old in the next one
-    assert "the learner of 'p' (version 1) waits for 1 groups begun under version 0" in scheduler.blocked()
+    assert "the learner of 'p' (version 1) waits for 1 groups begun under version 0" in blocked(scheduler)
     finish(scheduler, groups[0])
     released = scheduler.update()
     assert trained(released) == [(3, 0, 0), (0, 0, 0)]
@@ -332,17 +333,17 @@ def test_a_started_completion_that_the_engine_forgot_is_named() -> None:
     submit(scheduler, 0)
     scheduler.start()
     submit(scheduler, 1)
-    words = scheduler.blocked()
+    words = blocked(scheduler)
     assert "2 completions are started and not trained, and a staleness of 0 allows 2" in words
     assert "waits for 1 groups begun under version 0" in words
 
 
 def test_a_tick_that_nobody_ended_says_so() -> None:
     scheduler = scheduler_of(mode="pipeline", tasks_per_step=1)
-    assert "the tick is open" in scheduler.blocked()
+    assert "the tick is open" in blocked(scheduler)
     scheduler.stop()
     scheduler.update()
-    assert "the learner was told to train and has not said it did" in scheduler.blocked()
+    assert "the learner was told to train and has not said it did" in blocked(scheduler)
 
 
 @pytest.mark.parametrize("release", ["complete", "arrived"])

@@ -31,7 +31,7 @@ from rolecall.engines.base import Request
 from rolecall.engines.scripted import Answer, ScriptedEngine
 from rolecall.errors import BlockedLoop, CheckpointError, EngineError, InvalidEpisode, WorkflowError
 from rolecall.pipeline.schedule import Schedule
-from rolecall.pipeline.scheduler import SchedulerStuck
+from rolecall.pipeline.stuck import SchedulerStuck
 from rolecall.records import Claim, ClaimKind, Completion, Outcome, OutcomeClass, Sampling, Stop, Task
 from rolecall.rewards.agent_specific import AgentSpecific
 from rolecall.rollout.agentic import AgenticGroups

@@ -10,8 +10,9 @@ from typing import Any
 from rolecall.pipeline.candidates import GroupWork, Play
 from rolecall.pipeline.chains import Candidate, Chain
 from rolecall.pipeline.saved import groups_state, restored_groups
-from rolecall.pipeline.scheduler import Group, Scheduler, SchedulerStuck
+from rolecall.pipeline.scheduler import Group, Scheduler
 from rolecall.pipeline.step_figures import Tick
+from rolecall.pipeline.stuck import SchedulerStuck
 from rolecall.records import GradedEpisode
 from rolecall.rewards.agent_specific import AgentSpecific
 from rolecall.rollout.agentic import AgenticGroups

@@ -17,21 +17,15 @@ from __future__ import annotations
 import heapq
 import itertools
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import Any
 
-from rolecall.errors import RolecallError
+from rolecall.pipeline.ready import Ready
 from rolecall.pipeline.rows import Counts, Group, Released, Row
 from rolecall.pipeline.schedule import Schedule
 
-__all__ = ["Counts", "Group", "Released", "Row", "Scheduler", "SchedulerStuck", "explain_stuck"]
-
-
-class SchedulerStuck(RolecallError):
-    """Nothing runs and nothing can start: a deadlock, or starvation."""
-
-    kind = "stuck"
+__all__ = ["Counts", "Group", "Released", "Row", "Scheduler"]
 
 
 class Scheduler:
@@ -61,36 +55,32 @@ class Scheduler:
         self.learning = False
         self.stopped = False
         self.wanted = tasks_per_step if schedule.ticks else 0
-        self._begun: list[tuple[tuple[int, ...], Row]] = []  # rows of started groups: no bound holds them back
-        self._fresh: list[tuple[tuple[int, ...], Group]] = []
-        self._fresh_rows = 0
-        self._next: list[Row] = []
-        self._next_groups: list[Group] = []
+        self.ready = Ready(order=schedule.order)
         self._complete: list[tuple[tuple[int, ...], Group]] = []
-        self._complete_rows = 0
+        self.complete_rows = 0
         self._partly: dict[tuple[int, int, int], Group] = {}
-        self._started_rows = 0  # started, and not in the weights yet
+        self.started_rows = 0  # started, and not in the weights yet
         self._first_open = 0  # first groups of tasks that are not complete
         self._learning_rows = 0  # of them, with the learner now
         self._tick_rows = 0  # carried into this tick, or admitted in it
-        self._open_versions: dict[str, Counter[int]] = {policy: Counter() for policy in versions}
+        self.open_versions: dict[str, Counter[int]] = {policy: Counter() for policy in versions}
         self._sequence = itertools.count()
 
     # -- generation ---------------------------------------------------------------------------------------------------
 
     @property
     def num_ready(self) -> int:
-        return len(self._begun) + self._fresh_rows
+        return len(self.ready)
 
     @property
     def num_waiting(self) -> int:
         """Rows that wait for the next tick."""
-        return len(self._next) + sum(len(group.rows) for group in self._next_groups)
+        return self.ready.num_waiting
 
     @property
     def num_unfinished(self) -> int:
         """Completions that have tokens and go on in the next tick."""
-        return len(self._next)
+        return len(self.ready.next_rows)
 
     @property
     def num_complete(self) -> int:
@@ -107,7 +97,7 @@ class Scheduler:
             return wanted
         limit = self.max_started
         assert limit is not None
-        fits = (limit - self._started_rows - self._fresh_rows) // self.group_size
+        fits = (limit - self.started_rows - self.ready.fresh_rows) // self.group_size
         room = self._room()
         lacking = fits if room is None else -(-(room - self.num_ready) // self.group_size)
         return max(0, min(lacking, fits, self.tasks_per_step - self._first_open))
@@ -118,9 +108,9 @@ class Scheduler:
             self.counts.admitted += 1
             self._first_open += 1
         if self.schedule.mode in ("pipeline", "pipeline_segments") and group.stage > 0:
-            self._next_groups.append(group)
+            self.ready.next_groups.append(group)
         else:
-            self._line_up(group)
+            self.ready.line_up(group)
 
     def start(self, limit: int | None = None) -> list[Row]:
         """Rows for the engine to go on with, in the order of the schedule; at most `limit`."""
@@ -131,15 +121,12 @@ class Scheduler:
         room = self._room()
         limit = room if limit is None else limit if room is None else min(limit, room)
         while limit is None or len(started) < limit:
-            if not self._begun:
-                if not self._fresh:
+            if not self.ready.has_begun:
+                group = self.ready.fresh
+                if group is None or (most is not None and self.started_rows + len(group.rows) > most):
                     break
-                group = self._fresh[0][1]
-                if most is not None and self._started_rows + len(group.rows) > most:
-                    break
-                heapq.heappop(self._fresh)
-                self._begin(group)
-            row = heapq.heappop(self._begun)[1]
+                self._begin(self.ready.begin())
+            row = self.ready.pop()
             if row.version is None:
                 row.version = self.versions[row.group.policy]
             started.append(row)
@@ -154,9 +141,9 @@ class Scheduler:
         self.counts.segments += 1
         if not ended:
             if self.schedule.mode == "pipeline_segments":
-                self._next.append(row)
+                self.ready.next_rows.append(row)
             else:
-                self._push(row)
+                self.ready.push(row)
             return False
         row.ended, row.failed = True, failed
         self.counts.ended += 1
@@ -174,13 +161,13 @@ class Scheduler:
     def scored(self, group: Group) -> None:
         """A complete group was scored, and what follows from it was submitted."""
         self.scoring -= 1
-        open_versions = self._open_versions[group.policy]
+        open_versions = self.open_versions[group.policy]
         open_versions[group.oldest] -= 1
         if not open_versions[group.oldest]:
             del open_versions[group.oldest]
         if self.schedule.release == "complete":
             heapq.heappush(self._complete, ((group.oldest, next(self._sequence)), group))
-            self._complete_rows += len(group.rows)
+            self.complete_rows += len(group.rows)
 
     # -- learning -----------------------------------------------------------------------------------------------------
 
@@ -207,7 +194,7 @@ class Scheduler:
     def updated(self, versions: Mapping[str, int]) -> None:
         """The learner is done: its versions now. In ticks, the next one begins."""
         self.learning = False
-        self._started_rows -= self._learning_rows
+        self.started_rows -= self._learning_rows
         self._learning_rows = 0
         self.counts.updates += 1
         self.versions.update(versions)
@@ -235,56 +222,28 @@ class Scheduler:
         for group in sorted(groups, key=lambda group: group.place):
             self._first_open += group.stage == 0 and bool(group.open)
             if group.open and not group.started:
-                self._line_up(group)
+                self.ready.line_up(group)
                 continue
             untrained = not all(row.trained for row in group.rows)
             arrived = self.schedule.release == "arrived"
             if not any(row.trained for row in group.rows):
-                self._started_rows += len(group.rows)
+                self.started_rows += len(group.rows)
             if arrived and any(row.ended and not row.trained for row in group.rows):
                 self._partly[group.place] = group
             if group.open:
-                self._open_versions[group.policy][group.oldest] += 1
+                self.open_versions[group.policy][group.oldest] += 1
                 for row in group.rows:
                     if not row.ended:
-                        self._push(row)
+                        self.ready.push(row)
             elif untrained and not arrived:
                 heapq.heappush(self._complete, ((group.oldest, next(self._sequence)), group))
-                self._complete_rows += len(group.rows)
+                self.complete_rows += len(group.rows)
         self._tick_rows = self.num_ready
 
     @property
     def stuck(self) -> bool:
         """Whether nothing is under way, so that nothing will ever change."""
         return not (self.running or self.scoring or self.learning)
-
-    def blocked(self) -> str:
-        """Who waits for whom, in words."""
-        parts = [f"{self.num_ready} completions are ready, {self.num_waiting} wait for the next tick"]
-        if self.schedule.ticks:
-            parts.append("the tick is open" if self.open else "the learner was told to train and has not said it did")
-            parts.append(f"{self.num_complete} groups wait for the learner")
-            return "; ".join(parts)
-        parts.append(
-            f"the learner waits for {self.schedule.update_rows} completions in complete groups and has "
-            f"{self._complete_rows}"
-        )
-        most = self.max_started
-        if most is not None and self._fresh and not self._begun:
-            parts.append(
-                f"generation waits for the learner: {self._started_rows} completions are started and not trained, and "
-                f"a staleness of {self.schedule.tightest_bound} allows {most}"
-            )
-        for policy, open_versions in self._open_versions.items():
-            if open_versions and (bound := self.schedule.bound(policy)) is not None:
-                oldest = min(open_versions)
-                if self.versions[policy] - oldest >= bound:
-                    parts.append(
-                        f"the learner of {policy!r} (version {self.versions[policy]}) waits for "
-                        f"{open_versions[oldest]} groups begun under version {oldest}, which have to be trained "
-                        "before it moves on"
-                    )
-        return "; ".join(parts)
 
     # -- helpers ------------------------------------------------------------------------------------------------------
 
@@ -297,40 +256,16 @@ class Scheduler:
         """How many more rows may run now; None: any number. The rows of a tick are bounded where tasks are admitted."""
         return None if self._most_running is None else max(0, self._most_running - self.running)
 
-    def _push(self, row: Row) -> None:
-        heapq.heappush(self._begun, ((*self._priority(row.group), row.number), row))
-
-    def _line_up(self, group: Group) -> None:
-        heapq.heappush(self._fresh, (self._priority(group), group))
-        self._fresh_rows += len(group.rows)
-
-    def _priority(self, group: Group) -> tuple[int, ...]:
-        """Smaller goes first; the place at the end makes it unique."""
-        order = self.schedule.order
-        if order == "deepest_first":
-            return (-group.stage, *group.place)
-        if order == "oldest_first":
-            return group.place
-        return (group.stage, *group.place)
-
     def _begin(self, group: Group) -> None:
         """The first row of a group is about to start: it counts as under way until it is trained."""
         group.started = True
         group.oldest = self.versions[group.policy]
-        self._fresh_rows -= len(group.rows)
-        self._started_rows += len(group.rows)
-        self._open_versions[group.policy][group.oldest] += 1
-        for row in group.rows:
-            self._push(row)
+        self.started_rows += len(group.rows)
+        self.open_versions[group.policy][group.oldest] += 1
 
     def _open_tick(self) -> None:
         self.open = True
-        rows, groups = self._next, self._next_groups
-        self._next, self._next_groups = [], []
-        for row in rows:
-            self._push(row)
-        for group in groups:
-            self._line_up(group)
+        self.ready.open_tick()
         self.wanted = 0 if self.stopped else self.tasks_per_step
         self._tick_rows = self.num_ready
 
@@ -339,7 +274,7 @@ class Scheduler:
             return self._arrived()
         groups = [group for _, group in sorted(self._complete, key=lambda item: item[1].place)]
         self._complete.clear()
-        self._complete_rows = 0
+        self.complete_rows = 0
         return [(group, tuple(group.rows)) for group in groups]
 
     def _arrived(self) -> list[tuple[Group, tuple[Row, ...]]]:
@@ -356,7 +291,7 @@ class Scheduler:
     def _overlapped(self) -> list[Released] | None:
         wanted = self.schedule.update_rows
         assert wanted is not None
-        if self._complete_rows < wanted and not self._drained:
+        if self.complete_rows < wanted and not self._drained:
             return None
         if not self._complete or self._waits_for_old():
             return None
@@ -366,7 +301,7 @@ class Scheduler:
             _, group = heapq.heappop(self._complete)
             taken.append((group, tuple(group.rows)))
             size += len(group.rows)
-        self._complete_rows -= size
+        self.complete_rows -= size
         self.learning = True
         return self._release(taken)
 
@@ -386,7 +321,7 @@ class Scheduler:
         """Whether a group that is still generated would pass the bound if the learner moved on without it."""
         if self.schedule.on_stale != "wait":
             return False
-        for policy, open_versions in self._open_versions.items():
+        for policy, open_versions in self.open_versions.items():
             bound = self.schedule.bound(policy)
             if open_versions and bound is not None and self.versions[policy] - min(open_versions) >= bound:
                 return True
@@ -411,9 +346,3 @@ class Scheduler:
             self.counts.max_staleness = max(self.counts.max_staleness, 0 if drop else staleness)
             released.append(Released(group=group, rows=rows, staleness=staleness, drop=drop))
         return released
-
-
-def explain_stuck(scheduler: Scheduler, extra: Sequence[str] = ()) -> SchedulerStuck:
-    """The error of a run in which nothing can go on."""
-    words = "; ".join([scheduler.blocked(), *extra])
-    return SchedulerStuck(f"nothing runs and nothing can start: {words}")

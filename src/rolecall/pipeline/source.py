@@ -21,8 +21,9 @@ from rolecall.grading.pool import GraderPool
 from rolecall.pipeline.candidates import GroupWork, Play, ends_too_long, stand_after
 from rolecall.pipeline.forest import Forest
 from rolecall.pipeline.schedule import Schedule
-from rolecall.pipeline.scheduler import Group, Released, Row, Scheduler, explain_stuck
+from rolecall.pipeline.scheduler import Group, Released, Row, Scheduler
 from rolecall.pipeline.step_figures import Clock, Tick, hand_over
+from rolecall.pipeline.stuck import explain_stuck
 from rolecall.records import Completion, OutcomeClass, Stop
 from rolecall.rollout.agentic import AgenticGroups
 from rolecall.rollout.collector import rare_garbage_collection

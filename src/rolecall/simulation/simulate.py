@@ -14,7 +14,8 @@ from typing import Any
 
 from rolecall.pipeline.chains import Chain, PickCounts
 from rolecall.pipeline.schedule import Schedule
-from rolecall.pipeline.scheduler import Group, Row, Scheduler, explain_stuck
+from rolecall.pipeline.scheduler import Group, Row, Scheduler
+from rolecall.pipeline.stuck import explain_stuck
 from rolecall.simulation.costs import Costs
 from rolecall.simulation.engine import EngineWatcher, Fleet, SimulatedEngine
 from rolecall.simulation.learner import Update, make_update
