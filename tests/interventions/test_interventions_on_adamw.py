@@ -138,6 +138,17 @@ def test_scaling_one_of_two_roles_that_cancel_moves_no_weight_by_more_than_adamw
         assert step[0].item() == pytest.approx(-0.01, rel=1e-3)
 
 
+def test_a_role_that_is_alone_in_a_step_is_scaled_once_on_the_gradient_and_once_on_the_update() -> None:
+    """Half the learning rate of what AdamW makes of the damped gradient, which is nearly its whole step."""
+    settings = {"damping": 0.3, "apply_to": "gradient"}
+    damped, both = Toy({"a": Intervention(**settings)}), Toy({"a": Intervention(**settings, lr_scale=0.5)})
+    for _ in range(20):
+        for toy in (damped, both):
+            toy.step(a=unit(0, 2.0))
+    assert both.flat()[0].item() == pytest.approx(0.5 * damped.flat()[0].item(), rel=1e-4)
+    assert damped.flat()[0].item() == pytest.approx(-0.2, rel=0.03)
+
+
 def test_weight_decay_is_the_policys_and_is_not_scaled() -> None:
     def way(table: Mapping[str, Intervention]) -> Tensor:
         toy = Toy(table, ("a",), weight_decay=0.1)

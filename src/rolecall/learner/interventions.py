@@ -98,12 +98,13 @@ class Interventions:
         gains `interventions/<role>/...`."""
         if not self.table:
             return gradients.norm
-        balanced = self._balance(gradients, figures)
+        flat = {role: gradients.flat(role) for role in gradients.roles}  # before any of them is scaled where it lies
+        balanced = self._balance(flat, figures)
         on_gradient = dict(balanced)
         on_update = dict.fromkeys(gradients.roles, 1.0 / self.rate)
         for role in (role for role in gradients.roles if role in self.table):
             one, copies = self.table[role], self._copies.get(role, 1.0)
-            damped = self._damp(role, gradients.flat(role), figures) if one.damping > 0.0 else 1.0
+            damped = self._damp(role, flat[role], figures) if one.damping > 0.0 else 1.0
             on_update[role] *= one.lr_scale
             if one.apply_to == "gradient":  # where copies are averaged in the weights of tokens
                 on_gradient[role] = on_gradient.get(role, 1.0) * damped
@@ -112,12 +113,12 @@ class Interventions:
             if one.average_copies:
                 figures.add(f"interventions/{role}/copies", 1.0 / copies, 1.0)
             figures.add(f"interventions/{role}/scale", balanced.get(role, 1.0) * damped * copies * one.lr_scale, 1.0)
-        norm = self._scale_gradients(gradients, on_gradient)
+        norm = self._scale_gradients(flat, gradients.norm, on_gradient)
         if self.on_update and not self.only_rate:
             self._wanted = flatten(torch.zeros_like(p) if p.grad is None else p.grad for p in self.parameters)
             for role, scale in on_update.items():
                 if scale != 1.0:
-                    self._wanted.add_(gradients.flat(role), alpha=(scale - 1.0) * on_gradient.get(role, 1.0))
+                    self._wanted.add_(flat[role], alpha=(scale - 1.0) * on_gradient.get(role, 1.0))
         return norm
 
     @torch.no_grad()
@@ -159,12 +160,12 @@ class Interventions:
         moments = (state["first"], state["second"])
         self.first, self.second = (None if one is None else one.to(device, copy=True) for one in moments)
 
-    def _balance(self, gradients: RoleGradients, figures: Tally) -> dict[str, float]:
+    def _balance(self, flat: Mapping[str, Tensor], figures: Tally) -> dict[str, float]:
         """The scales of the roles that are balanced, over all roles that have a gradient in this step."""
-        wanted = [role for role in gradients.roles if role in self.table and self.table[role].balance_mass]
+        wanted = [role for role in flat if role in self.table and self.table[role].balance_mass]
         if not wanted:
             return {}
-        scales = balance_scales({role: _norm(gradients.flat(role)) for role in gradients.roles})
+        scales = balance_scales({role: _norm(gradient) for role, gradient in flat.items()})
         for role in wanted:
             figures.add(f"interventions/{role}/mass_scale", scales[role], 1.0)
         return {role: scales[role] for role in wanted}
@@ -183,22 +184,21 @@ class Interventions:
             figures.add(f"interventions/{role}/{name}", figure, 1.0)
         return s
 
-    def _scale_gradients(self, gradients: RoleGradients, scales: Mapping[str, float]) -> float:
-        """g <- sum of s_r g_r, and its norm."""
+    def _scale_gradients(self, flat: Mapping[str, Tensor], norm: float, scales: Mapping[str, float]) -> float:
+        """g <- sum of s_r g_r, and its norm; `norm` is what it was."""
         changed = {role: scale for role, scale in scales.items() if scale != 1.0}
         if not changed:
-            return gradients.norm
-        if len(gradients.roles) == 1:
+            return norm
+        if len(flat) == 1:
             (scale,) = changed.values()
             for parameter in self.parameters:
                 if parameter.grad is not None:
                     parameter.grad.mul_(scale)
-            return gradients.norm * scale
+            return norm * scale
         for role, scale in changed.items():
-            own = gradients.flat(role)
             for parameter, where in self._slices():
                 if parameter.grad is not None:
-                    parameter.grad.add_(own[where].view_as(parameter), alpha=scale - 1.0)
+                    parameter.grad.add_(flat[role][where].view_as(parameter), alpha=scale - 1.0)
         grads = [parameter.grad.detach() for parameter in self.parameters if parameter.grad is not None]
         return math.sqrt(sum(float(grad.float().square().sum(dtype=torch.float64)) for grad in grads))
 
