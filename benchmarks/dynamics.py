@@ -3,16 +3,20 @@
     python benchmarks/dynamics.py [--repeats 7] [--turns 384] [--json]
 
 A random Qwen3 of 0.8 million parameters, float32, one thread; three roles of unequal lengths in one policy, as in the
-demo. `on` and `off` (`dynamics.gradients = false`) take turns in each repeat and do the same updates on the same
-samples, and end with the same weights bit for bit, which is checked. Times are processor seconds of this process, which
-other jobs on the machine disturb less than the clock. Each figure is the median over the repeats with the lowest and
-the highest.
+demo. `on`, `off` (`dynamics.gradients = false`) and `sketch` take turns in each repeat and do the same updates on the
+same samples, and end with the same weights bit for bit, which is checked. Times are processor seconds of this process,
+which other jobs on the machine disturb less than the clock. Each figure is the median over the repeats with the lowest
+and the highest.
 
 - `update_on_s`, `update_off_s`: one update of all turns.
 - `pair_share`: (on - off) / on, pair by pair: gradients by role, cosines, the update applied, persistence. It is the
   difference of two large numbers, so it needs a quiet machine.
 - `gradients_share`: the same, with only those sections timed that the two do differently. It is a share of the update
   alone; of a whole step, with generation, it is less.
+- `sketch_share`: the same with role gradients as count-sketches, as above `max_parameters` (of 2^16 numbers here, for
+  2^20 are more than this model has).
+- `copies_share`: (on - off) / on with the pass over copies of three voters in each update, timed alone; an aggregator
+  has a quarter of the turns. In a run it is due every `copies_every_steps` steps.
 - `probe_s`: the KL to base and last version on a full probe set of three roles, in a step in which it is due.
 - `probe_share`: the same over the updates between two such steps, at the default cadence.
 - `adapter_...`: the same for a LoRA adapter of rank 16 on the same model.
@@ -21,12 +25,14 @@ the highest.
 from __future__ import annotations
 
 import argparse
+import copy
 import json
 import random
 import statistics
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -37,6 +43,7 @@ from transformers.utils import logging
 from rolecall.dynamics.drift import ProbeRow
 from rolecall.dynamics.monitor import DynamicsMonitor
 from rolecall.dynamics.settings import DynamicsSettings
+from rolecall.dynamics.sketch import CountSketch
 from rolecall.engines.specs import LoraSpec, PolicySpec
 from rolecall.learner.config import LearnerConfig
 from rolecall.learner.learner import Learner
@@ -122,10 +129,14 @@ def seconds(call: Callable[[], Any]) -> float:
 
 def measure(folder: str, kind: str, turns: int, repeats: int) -> dict[str, list[float]]:
     """Every figure, once a repeat."""
-    on, off = make_learner(folder, kind), make_learner(folder, kind)
+    on, off, sketched = (make_learner(folder, kind) for _ in range(3))
     monitor = DynamicsMonitor({"team": on}, dict.fromkeys(ROLES, "team"))
     off.watch_with(DynamicsSettings(gradients=False))
-    on.watch.clock = off.watch.clock = time.process_time
+    sketched.watch_with(DynamicsSettings(max_parameters=0))
+    sketched.watch.sketch = CountSketch(2**16)
+    learners = [on, off, sketched]
+    for learner in learners:
+        learner.watch.clock = time.process_time
     probe_set(monitor)
     every = monitor.settings.probe_every_steps
     found: dict[str, list[float]] = {}
@@ -135,10 +146,10 @@ def measure(folder: str, kind: str, turns: int, repeats: int) -> dict[str, list[
 
     for repeat in range(repeats + 1):
         samples = make_samples(turns, repeat)
-        on.watch.seconds = off.watch.seconds = 0.0
-        order = [on, off] if repeat % 2 else [off, on]
-        spent = {id(learner): seconds(partial(learner.update, samples, repeat)) for learner in order}
-        clocked = on.watch.seconds - off.watch.seconds
+        for learner in learners:
+            learner.watch.seconds = 0.0
+        spent = {id(one): seconds(partial(one.update, samples, 0)) for one in learners[:: 1 if repeat % 2 else -1]}
+        clocked, shortened = (one.watch.seconds - off.watch.seconds for one in (on, sketched))
         probe = seconds(lambda: (monitor.before_update(every, []), monitor.after_update(every)))
         if repeat == 0:  # warm-up
             continue
@@ -146,11 +157,42 @@ def measure(folder: str, kind: str, turns: int, repeats: int) -> dict[str, list[
         note("update_off_s", spent[id(off)])
         note("pair_share", (spent[id(on)] - spent[id(off)]) / spent[id(on)])
         note("gradients_share", clocked / spent[id(on)])
+        note("sketch_share", shortened / spent[id(sketched)])
+        note("copies_share", copies_share(off, voting(samples)))
         note("probe_s", probe)
         note("probe_share", probe / (every * spent[id(on)]))
-    for name, parameter in on.parameters.items():
-        assert torch.equal(parameter, off.parameters[name]), f"dynamics changed {name}"
+    same_weights(on, off)
+    same_weights(on, sketched)
     return found
+
+
+def same_weights(one: Learner, other: Learner) -> None:
+    for name, parameter in one.parameters.items():
+        assert torch.equal(parameter, other.parameters[name]), f"dynamics changed {name}"
+
+
+def voting(samples: Sequence[Sample]) -> list[Sample]:
+    """The same samples as those of three voters and an aggregator."""
+    return [
+        replace(s, role="voter" if i % 4 else "aggregator", copy=max(i % 4 - 1, 0), episode_id=str(i // 4))
+        for i, s in enumerate(samples)
+    ]
+
+
+def copies_share(learner: Learner, samples: Sequence[Sample]) -> float:
+    """What the pass over the copies takes of an update in which it is due; the weights are as they were afterwards."""
+    kept = {name: parameter.detach().clone() for name, parameter in learner.parameters.items()}
+    state, watch = copy.deepcopy(learner.state_dict()), learner.watch
+    learner.watch_with(DynamicsSettings(copies_every_steps=1))
+    learner.watch.clock = time.process_time
+    spent = seconds(lambda: learner.update(samples, 1))
+    share = learner.watch.copies_seconds / spent
+    learner.watch = watch
+    learner.load_state_dict(state)
+    with torch.no_grad():
+        for name, parameter in learner.parameters.items():
+            parameter.copy_(kept[name])
+    return share
 
 
 def summary(values: Sequence[float], unit: str) -> Figure:

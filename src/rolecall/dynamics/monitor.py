@@ -82,10 +82,12 @@ class DynamicsMonitor:
         for learner in self.learners.values():
             learner.watch.seconds = learner.watch.copies_seconds = 0.0
         self._probe_s, self._last = 0.0, {}
+        begun = time.perf_counter()
         turns = turns_by_role(graded)
         self._spoken = self.leakage.update(turns)
         if self.workflow is not None:
             self._spoken |= format_metrics(turns, self.workflow)
+        self._spoken["time/leakage_s"] = time.perf_counter() - begun
         if not self.settings.probe_every_steps:
             return
         begun = time.perf_counter()
@@ -98,9 +100,9 @@ class DynamicsMonitor:
             self._probe_s = time.perf_counter() - begun
 
     def after_update(self, step: int, reported: Mapping[str, float] | None = None) -> dict[str, float]:
-        """`dynamics/<role>/kl_base`, `kl_last` and `probe_tokens` where the step is due; `time/dynamics_s` and, in due
-        steps, `time/copies_s` and `time/probe_s`; and the sums over the run of what the update reports (`reported`, the
-        metrics of all policies) say of each role's effective push; and what `leakage.py` says of the step's turns."""
+        """`dynamics/<role>/kl_base`, `kl_last` and `probe_tokens` where due; `time/dynamics_s`, `time/leakage_s` and
+        (where due) `time/copies_s` and `time/probe_s`; sums over the run of what the update reports (`reported`, the
+        metrics of all policies) say of each role's effective push; what `leakage.py` says of the step's turns."""
         watches = [learner.watch for learner in self.learners.values()]
         metrics = self._spoken | {"time/dynamics_s": sum(watch.seconds for watch in watches)}
         if self.settings.copies_due(step):
