@@ -155,7 +155,8 @@ def test_a_resumed_run_goes_on_with_the_same_figures(kill: int) -> None:
         found = []
         for one in (whole, parts):
             one.before_update(number, episodes(number))
-            found.append(one.after_update(number))
+            metrics = one.after_update(number)
+            found.append({key: value for key, value in metrics.items() if not key.startswith("time/")})
         assert found[0] == found[1]
         if number == kill:
             state = json.loads(json.dumps(parts.state()))
