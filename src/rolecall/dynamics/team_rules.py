@@ -27,8 +27,8 @@ def copies_aligned(scene: Scene) -> Iterator[Signal]:
             f"(dealt at random: {scene.now[f'{area}/amplification_control']:.2f}), "
             f"in a batch of {scene.now[f'{area}/copy_units']:g}",
             usual=f"about {copies**0.5:.2f} for noise, and more the larger the batch",
-            move="nothing holds the role back but its learning rate: watch its kl_base and total_update_norm beside the "
-            'other roles\'; average the copies, lower its learner.lr, or set optimizer_steps = "one" for its policy',
+            move="nothing but its learning rate holds the role back: see whether its kl_base or total_update_norm runs "
+            'ahead; average the copies, lower its learner.lr, or set optimizer_steps = "one" for its policy',
             patience=2,
         )
 
