@@ -92,7 +92,7 @@ def table(figures: Mapping[str, Mapping[str, Any]]) -> Table:
 
 def steady(figures: Mapping[str, Any], key: str, form: str) -> str:
     middle = figures["steady"]
-    return format(middle[key], form) if middle is not None else "-"
+    return optional(middle[key], form) if middle is not None else "-"
 
 
 def optional(value: float | None, form: str) -> str:

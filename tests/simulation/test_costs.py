@@ -58,6 +58,17 @@ def changed(**tables: object) -> dict[str, object]:
         ({"roles": {"solver": {"right": 0.5, "lengths": []}}}, "`lengths` is empty"),
         ({"engines": {"count": 1, "slots": 2, "token_s": 1, "measured": [[1, 2.0]]}}, "keep one of them"),
         ({"engines": {"count": 1, "slots": 2, "measured": [[4, 2.0], [2, 1.0]]}}, "increasing"),
+        (
+            {"engines": {"count": 1, "slots": 9, "measured": [[1, 2.0], [2, 1.5]]}},
+            "falls to -2 s with all 9 slots taken",
+        ),
+        ({"engines": {"count": 1, "slots": 4, "token_s": float("inf")}}, "engines.token_s: .* finite"),
+        ({"engines": {"count": 1, "slots": 4, "token_s": 1.0, "load_s": float("nan")}}, "engines.load_s: "),
+        (
+            {"roles": {"solver": {"right": 0.5, "lengths": {"kind": "lognormal", "median": float("inf"), "sigma": 1}}}},
+            "median: .* finite",
+        ),
+        ({"path": []}, "path: .* at least 1 item"),
     ],
 )
 def test_what_cannot_be_read_is_named(tables, words):

@@ -56,6 +56,17 @@ def test_a_draw_is_cut_at_the_limit_and_never_empty():
     assert share_at_limit(LogNormal(1000, 1.0), 1500) == pytest.approx(0.343, abs=0.002)
 
 
+@pytest.mark.parametrize(
+    "lengths",
+    [LogNormal(1e308, 10.0), LogNormal(10.0, 1e6), ParetoTail(LogNormal(10.0, 1.0), tail_share=0.1, tail_index=1e-6)],
+)
+def test_lengths_that_no_number_holds_are_cut_at_the_limit_like_others(lengths):
+    found = [draw(lengths, mix(counter), 64) for counter in range(200)]
+    assert max(found) == 64
+    assert min(found) >= 1
+    assert mean_tokens(lengths, 64) <= 64
+
+
 def test_the_mean_under_a_limit():
     assert mean_tokens(Fixed(300), 1000) == 300
     assert mean_tokens(LogNormal(1000, 0.5), 10**9) == pytest.approx(1000 * 1.1331484, rel=2e-3)  # e ** (0.5 ** 2 / 2)

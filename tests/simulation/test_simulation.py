@@ -174,8 +174,20 @@ def test_the_steady_middle_leaves_out_how_a_run_fills_and_drains():
     ends = [moment.end_s for moment in done.moments]
     assert middle.begin_s >= ends[4]
     assert middle.end_s < ends[10]
+    assert middle.over_bound is not None
     assert middle.over_bound >= 1.0
     assert steady(done.moments[:3], 60) is None
+
+
+def test_work_that_costs_neither_engines_nor_learners_anything_stands_to_no_bound():
+    free = costs(
+        engines={"token_s": 0.0, "token_row_s": 0.0, "prompt_token_s": 0.0},
+        learners={"token_s": 0.0, "update_s": 1.0, "publish_s": 0.0},
+    )
+    middle = steady(simulate(team(), free, SCHEDULES["barrier"], num_tasks=60).moments, 60)
+    assert middle is not None
+    assert middle.over_bound is None
+    assert middle.step_s == pytest.approx(1.0)
 
 
 def test_one_policy_a_role_has_versions_of_its_own():

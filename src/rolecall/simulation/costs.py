@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import ConfigDict, Field, ValidationError, model_validator
 
 from rolecall.config import Section, explain
 from rolecall.errors import ConfigError, nearest
@@ -19,9 +19,16 @@ KINDS: Mapping[str, tuple[str, ...]] = {
     "pareto": ("median", "sigma", "tail_share", "tail_index"),
     "recorded": ("run",),
 }
+MOST_TOKENS = 10**12
 
 
-class Lengths(Section):
+class CostSection(Section):
+    """A table of costs: every number is finite."""
+
+    model_config = ConfigDict(allow_inf_nan=False)
+
+
+class Lengths(CostSection):
     """How many tokens the completions of a role have, before the limit of the recipe (`max_tokens`) cuts them.
 
     `fixed`: `tokens`. `lognormal`: `median`, and `sigma` of the logarithm. `pareto`: the same, and above it a tail: the
@@ -30,7 +37,7 @@ class Lengths(Section):
     """
 
     kind: Literal["fixed", "lognormal", "pareto", "recorded"]
-    tokens: int | None = Field(default=None, ge=1)
+    tokens: int | None = Field(default=None, ge=1, le=MOST_TOKENS)
     median: float | None = Field(default=None, gt=0)
     sigma: float | None = Field(default=None, ge=0)
     tail_share: float | None = Field(default=None, gt=0, lt=1)
@@ -48,7 +55,7 @@ class Lengths(Section):
         return self
 
 
-class RoleCosts(Section):
+class RoleCosts(CostSection):
     """The calls of one role. `lengths`: one table, or a list of one for each call of the role on a path, the last one
     for those after it. `prompt_tokens`: of a call.
 
@@ -59,7 +66,7 @@ class RoleCosts(Section):
     """
 
     lengths: tuple[Lengths, ...]
-    prompt_tokens: int = Field(default=0, ge=0)
+    prompt_tokens: int = Field(default=0, ge=0, le=MOST_TOKENS)
     right: float | None = Field(default=None, ge=0, le=1)
     right_after_right: float = Field(default=1.0, ge=0, le=1)
     recall: float | None = Field(default=None, ge=0, le=1)
@@ -91,13 +98,14 @@ class RoleCosts(Section):
         return self.lengths[min(call, len(self.lengths) - 1)]
 
 
-class EngineCosts(Section):
+class EngineCosts(CostSection):
     """`count` engines alike, each with `slots` rows at a time. With r rows in its batch, one more token of each takes
     `token_s + token_row_s * r` seconds; `measured`, pairs of rows and seconds, replaces that (linear between them).
 
-    A prompt takes `prompt_token_s` a token, in which the batch stands still; so do the tokens of a completion that
-    goes on under other weights (its keys and values are computed anew), unless `recompute = false`. New weights take
-    `load_s`.
+    A prompt takes `prompt_token_s` a token, in which the batch stands still. So does a completion that goes on after a
+    segment: an engine keeps nothing of what it gave back, and reads prompt and tokens again. And so do all rows of an
+    engine when weights come while they run (keys and values are computed anew), unless `recompute = false`. New weights
+    take `load_s`.
     """
 
     count: int = Field(ge=1)
@@ -116,6 +124,11 @@ class EngineCosts(Section):
         rows = [pair[0] for pair in self.measured]
         if rows != sorted(set(rows)) or any(row < 1 or seconds < 0 for row, seconds in self.measured):
             raise ValueError("`measured` wants pairs of rows, 1 or more and increasing, and seconds of 0 or more")
+        if self._seconds(self.slots) < 0:
+            raise ValueError(
+                f"`measured` falls to {self._seconds(self.slots):g} s with all {self.slots} slots taken, where its "
+                "last two pairs are carried on in a line; add a pair for that many rows"
+            )
         return self
 
     def seconds(self) -> list[float]:
@@ -142,7 +155,7 @@ class EngineCosts(Section):
         return min(self.seconds()[1:])
 
 
-class LearnerCosts(Section):
+class LearnerCosts(CostSection):
     """`count` learners that share the rows of an update: seconds for a token of prompt or completion on one learner,
     and for an update and its publishing whatever their size. A row is not split, so that an update lasts at least as
     long as its longest one. With `skip_flat` groups whose rewards are all alike are not computed."""
@@ -154,14 +167,14 @@ class LearnerCosts(Section):
     skip_flat: bool = True
 
 
-class GraderCosts(Section):
+class GraderCosts(CostSection):
     """`count` graders; one takes the completions of a group one after the other."""
 
     count: int = Field(default=1, ge=1)
     completion_s: float = Field(default=0.0, ge=0)
 
 
-class ScheduleCosts(Section):
+class ScheduleCosts(CostSection):
     """Fields of `[schedule]` for one of the four schedules, where they differ from the recipe's."""
 
     segment_tokens: int | None = Field(default=None, ge=1)
@@ -173,13 +186,13 @@ class ScheduleCosts(Section):
     update_rows: int | None = Field(default=None, ge=1)
 
 
-class Costs(Section):
+class Costs(CostSection):
     """A whole `costs.toml`. Tasks are admitted for `steps` steps of the recipe's `tasks_per_step`, and all of their
     work is done. `path`: the roles of the calls on a path, where the workflow is not one that rolecall knows."""
 
     steps: int = Field(default=8, ge=1)
     seed: int = Field(default=0, ge=0)
-    path: tuple[str, ...] | None = None
+    path: tuple[str, ...] | None = Field(default=None, min_length=1)
     engines: EngineCosts
     learners: LearnerCosts
     graders: GraderCosts = GraderCosts()

@@ -15,8 +15,8 @@ from rolecall.simulation.simulate import Moment, Simulation
 class Steady:
     """The middle of a run, from the end of one update to the end of a later one: after the pipeline has filled and
     before the last task was admitted. `over_bound`: how long it took over how long its work takes the busier of
-    engines and learners, at their best rate (1: nothing lost). `step_s`: seconds an update. `completions`: trained in
-    an update, by role and call."""
+    engines and learners, at their best rate (1: nothing lost; None: its tokens cost neither anything). `step_s`:
+    seconds an update. `completions`: trained in an update, by role and call."""
 
     begin_s: float
     end_s: float
@@ -28,8 +28,9 @@ class Steady:
     completions: dict[str, float]
 
     @property
-    def over_bound(self) -> float:
-        return 1.0 / max(self.engines_share, self.learners_share)
+    def over_bound(self) -> float | None:
+        share = max(self.engines_share, self.learners_share)
+        return 1.0 / share if share else None
 
 
 def steady(moments: Sequence[Moment], num_tasks: int, *, skip: float = 0.3) -> Steady | None:

@@ -13,6 +13,7 @@ from typing import Protocol
 
 MASK = (1 << 64) - 1
 STANDARD = NormalDist()
+LARGEST_POWER = 709.0
 
 
 def mix(value: int) -> int:
@@ -51,7 +52,7 @@ class LogNormal:
     sigma: float
 
     def quantile(self, u: float) -> float:
-        return self.median * math.exp(self.sigma * STANDARD.inv_cdf(u))
+        return self.median * _exp(self.sigma * STANDARD.inv_cdf(u))
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +69,7 @@ class ParetoTail:
         if beyond >= self.tail_share:
             return self.body.quantile(u)
         start = self.body.quantile(1.0 - self.tail_share)
-        return float(start * (self.tail_share / beyond) ** (1.0 / self.tail_index))
+        return start * _exp(math.log(self.tail_share / beyond) / self.tail_index)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +84,7 @@ class Recorded:
 
 def draw(distribution: Distribution, hashed: int, limit: int) -> int:
     """A length in tokens, 1 to `limit`; what would be longer is cut there."""
-    return max(1, min(limit, round(distribution.quantile(uniform(hashed)))))
+    return max(1, round(min(limit, distribution.quantile(uniform(hashed)))))
 
 
 def mean_tokens(distribution: Distribution, limit: int, points: int = 2000) -> float:
@@ -98,3 +99,8 @@ def mean_tokens(distribution: Distribution, limit: int, points: int = 2000) -> f
 def share_at_limit(distribution: Distribution, limit: int, points: int = 2000) -> float:
     """The share of completions that the limit cuts."""
     return sum(distribution.quantile((i + 0.5) / points) >= limit for i in range(points)) / points
+
+
+def _exp(value: float) -> float:
+    """e to that power, infinity where no number holds it."""
+    return math.exp(value) if value < LARGEST_POWER else math.inf
