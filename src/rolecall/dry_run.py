@@ -101,10 +101,12 @@ def _memory(plan: Plan, known: dict[str, int | None]) -> list[str]:
             unknown += 1
             continue
         learner, engine = trained * TRAINED_BYTES, 0.0
+        partners = plan.config.partners
+        copies = 1 + partners.slots if partners.share and spec.trained else 1  # earlier versions beside the current one
         if spec.kind == "model":
-            engine = base * BYTES[spec.dtype]
+            engine = base * BYTES[spec.dtype] * copies
         else:
-            engine = trained * BYTES[spec.dtype]
+            engine = trained * BYTES[spec.dtype] * copies
             if (spec.model, spec.dtype) not in in_engine:
                 engine += base * BYTES[spec.dtype]
                 in_engine.add((spec.model, spec.dtype))

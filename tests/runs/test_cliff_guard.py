@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 from run_compare import differences
+from test_pipeline_runs import AGENTIC, SEGMENTS
 
 from rolecall.config import RunConfig
 from rolecall.errors import ConfigError
@@ -139,6 +140,22 @@ def test_a_resumed_run_rolls_back_in_the_same_step_bit_for_bit(
     run(small(steps=5, **changes), tmp_path / "r", resume=True)
     assert figures(tmp_path / "whole", "cliff/rollbacks")[5] == 1
     assert differences(tmp_path / "whole", tmp_path / "r") == []
+
+
+@pytest.mark.parametrize("cut", [3, 4])
+def test_the_pipeline_rolls_back_with_completions_under_way_bit_for_bit(
+    small: Small, tmp_path: Path, measured: Means, cut: int
+) -> None:
+    measured({**FALLS, 4: 0.7, 5: 0.8, 6: 0.8})
+    changes = {**AGENTIC, **SEGMENTS, "evaluation": {"every_steps": 1, "on_cliff": "rollback"}}
+    run(small(**{**changes, "steps": 6}), tmp_path / "whole")
+    run(small(**{**changes, "steps": cut}), tmp_path / "r")
+    run(small(**{**changes, "steps": 6}), tmp_path / "r", resume=True)
+    assert figures(tmp_path / "whole", "cliff/rollbacks")[6] == 1
+    assert sum(figures(tmp_path / "whole", "pipeline/unfinished").values()) > 0
+    assert differences(tmp_path / "whole", tmp_path / "r") == []
+    versions = list(figures(tmp_path / "whole", "policy/shared/version").values())
+    assert versions == sorted(versions)
 
 
 def test_the_fall_after_the_last_rollback_stops_the_run(small: Small, tmp_path: Path, measured: Means) -> None:

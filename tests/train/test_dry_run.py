@@ -59,3 +59,11 @@ def test_a_policy_at_an_endpoint_takes_no_memory_and_is_named_by_where_it_is():
     assert list(rows) == ["writer"]
     text = describe(make_plan(make_config(overlay(BASE, changes))))
     assert "verifier -> judge (some/judge at http://a/v1, not trained)" in text
+
+
+def test_earlier_partners_are_further_copies_in_the_engine():
+    sizes = {"tasks": {"sizes": {"validation": 4}}}
+    plain, _ = said(sharing="shared")
+    with_two, _ = said(sharing="shared", partners={"share": 0.25, "slots": 2}, **sizes)
+    assert with_two["shared"][0] == plain["shared"][0]
+    assert abs(with_two["shared"][1] - 3 * plain["shared"][1]) < 0.2
