@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from report_builders import make_run, usual_metrics
 
@@ -165,3 +167,20 @@ def test_many_findings_are_folded_but_what_is_wrong_stays_open(tmp_path):
     metrics = usual_metrics() | {key: dict.fromkeys(STEPS, value) for key, value in changes.items()}
     page = make_page([make_run(tmp_path / "demo", metrics=metrics)])
     assert page.index("corrector never trains") < page.index("4 more to look at") < page.index("checks passed")
+
+
+def test_what_the_cliff_guard_did_is_told_and_what_interventions_left_is_drawn(tmp_path):
+    metrics = usual_metrics() | {"interventions/solver/scale": dict.fromkeys(STEPS, 0.7)}
+    folder = make_run(tmp_path / "demo", metrics=metrics)
+    summary = json.loads((folder / "summary.json").read_text())
+    cliff = {"cliff": True, "fell": True, "last": 0.5, "peak": 0.9, "peak_step": 4, "stopped": True}
+    summary["cliff"] = {**cliff, "rollbacks": [{"step": 6, "to": 4}]}
+    (folder / "summary.json").write_text(json.dumps(summary))
+    told = {f"{one.title}. {one.text}" for one in findings(read_run(folder)) if one.level == "look"}
+    assert any(text.startswith("Rolled back from step 6 to step 4") for text in told)
+    assert any("The cliff guard stopped the run" in text and "90.0\u202f% at step 4" in text for text in told)
+    assert "What interventions left of its pull" in make_page([folder])
+
+
+def test_a_page_without_interventions_says_nothing_of_them(tmp_path):
+    assert "interventions left" not in make_page([make_run(tmp_path / "demo")])

@@ -96,6 +96,12 @@ GRADIENTS = (
         kind="cosine",
         note="Cosine with the role's own running mean: near 0 is noise.",
     ),
+    Curve(
+        key="interventions/{}/scale",
+        title="What interventions left of its pull",
+        axis="multiple",
+        note="Damping, balancing, averaging of copies and learning rate together; 1 is nothing done.",
+    ),
 )
 DRIFT = (
     Curve(
