@@ -88,7 +88,7 @@ def serve_roles(
     for role, text in substitutes.items():
         one = substitute(text, role, policy_config(config, own[role]), api_key_env)
         clash = one.name in plan.table.specs or any(
-            one.name == other.name and one.row != other.row for other in found.values()
+            one.name == other.name and (one.row, one.weights) != (other.row, other.weights) for other in found.values()
         )
         found[role] = replace(one, name=f"{one.name} ({role})") if clash else one
     roles = own | {role: one.name for role, one in found.items()}

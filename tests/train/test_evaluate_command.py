@@ -18,6 +18,7 @@ from rolecall.errors import ConfigError, EngineError, UsageError
 from rolecall.evaluate_run import TaskFile, Wanted, evaluate_run
 from rolecall.progress import PlainLines
 from rolecall.run_folder import RunFolder
+from rolecall.serving import serve_roles
 from rolecall.train import train
 
 TEAM = {"name": "solve_verify_correct", "prompts": "tiny", "answer_format": "text"}
@@ -163,6 +164,25 @@ def test_another_runs_checkpoint_takes_a_role_with_the_weights_it_has_there(smal
         assert found["served_by"]["verifier"] == "step-00000001"
         assert turns(tmp_path / f"team/evaluations/{checkpoint}.parquet", "solver") == want[checkpoint]
     assert want["base"] != want["last"]
+
+
+def test_two_roles_of_another_run_with_a_policy_each_have_the_weights_of_their_own(small: Any, tmp_path: Path) -> None:
+    team = {"name": "solve_verify_correct", "prompts": "tiny", "answer_format": "text", "max_rounds": 1}
+    settings = {"evaluation": {"every_steps": 0, "greedy": False}, "learner": {"lr": 0.05}}
+    train(small(workflow=team, sharing="isolated", steps=1, **settings), tmp_path / "other", PlainLines(1, ()))
+    evaluate_run(tmp_path / "other", Wanted(checkpoint="last", save="own"))
+    train(small(workflow=team, steps=0, **settings), tmp_path / "run", PlainLines(0, ()))
+    who = f"{tmp_path / 'other'}@last"
+    roles = dict.fromkeys(("solver", "verifier", "corrector"), who)
+    serving = serve_roles(RunFolder.open(tmp_path / "run").config(), None, roles)
+    assert sorted(one.policy for one in serving.weights.values()) == ["corrector", "solver", "verifier"]
+    evaluate_run(tmp_path / "run", Wanted(checkpoint="base", save="served", roles=roles))
+    for role in roles:
+        own, served = (
+            turns(tmp_path / place, role)
+            for place in ("other/evaluations/own.parquet", "run/evaluations/served.parquet")
+        )
+        assert own == served
 
 
 def test_two_roles_may_be_played_by_different_models_of_one_name(run: Path) -> None:
