@@ -291,6 +291,27 @@ def test_what_graders_did_is_counted_since_the_last_look(grader_module: Callable
         assert watch.metrics()["graders/answers"] == 0
 
 
+LEAK = """
+kept = []
+def leak(answer, task):
+    kept.append(bytearray(100 << 20))
+    return True
+"""
+
+
+def test_a_grader_that_leaks_is_replaced_before_it_has_no_memory_left(
+    grader_module: Callable[[str, str], None],
+) -> None:
+    """100 MiB kept an answer, 1,024 may be used: twenty answers are all graded, by several processes."""
+    grader_module("leaking_graders", LEAK)
+    with GraderPool(workers=1, memory_mib=1024, cache_size=0) as pool:
+        grades = pool.grade([(str(n), make_task("5", "leaking_graders:leak")) for n in range(20)])
+        assert all(grade.right for grade in grades), [grade.detail for grade in grades]
+        assert pool.stats.recycled >= 4
+        assert wait_for(lambda: pool.stats.replaced == pool.stats.recycled)
+        assert pool.held_mib() < 500
+
+
 def test_a_disk_that_is_full_is_a_failed_grade_and_stalls_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """No file for what a grader prints: grades fail with the reason, and the pool is whole when there is room again."""
     real, full = tempfile.TemporaryFile, threading.Event()

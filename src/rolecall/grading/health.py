@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from rolecall.grading.pool import GraderPool, PoolStats
+from rolecall.grading.pool import GraderPool
+from rolecall.grading.stats import PoolStats
 
 COUNTS = {  # of PoolStats: under which name a run shows it
     "asked": "answers",
@@ -10,6 +11,7 @@ COUNTS = {  # of PoolStats: under which name a run shows it
     "timeouts": "timeouts",
     "died": "died",
     "replaced": "replaced",
+    "recycled": "recycled",
     "tests": "tests_run",
     "dropped": "tests_dropped",
     "speculated": "tests_ahead",

@@ -24,7 +24,8 @@ from rolecall.errors import GraderError, boundary
 from rolecall.grading.code_pool import CodePool
 from rolecall.grading.graders import GRADERS
 from rolecall.grading.math import failed, grade_plain, wrong
-from rolecall.grading.process import WorkerProcess, check_settings, resident_mib
+from rolecall.grading.process import DEFAULT_MEMORY_MIB, WorkerProcess, check_settings, resident_mib
+from rolecall.grading.stats import PoolStats
 from rolecall.grading.wire import WorkerGone
 from rolecall.records import Grade, GradeStatus, Task
 from rolecall.sandbox.protection import Protection
@@ -34,30 +35,6 @@ Key = tuple[str, ...]
 CACHED_ANSWER_CHARS = 2000
 IDLE_CHECK_S = 0.5
 BY_REFERENCE = frozenset({"math", "text"})  # graders that read nothing of a task but its answer
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PoolStats:
-    """Counts since the pool was made: grades asked for, given without a worker (plain or cached), failed; answers that
-    ran into their deadline, workers that died, workers that were replaced. Of programs: tests run, tests that a failure
-    made needless, tests run ahead of need, tests whose sandbox failed, tests that do not run whatever the program,
-    sandboxes that were started again. `queued` answers and programs waited `queue_s` seconds in all for a worker."""
-
-    asked: int = 0
-    plain: int = 0
-    cached: int = 0
-    failed: int = 0
-    timeouts: int = 0
-    died: int = 0
-    replaced: int = 0
-    tests: int = 0
-    dropped: int = 0
-    speculated: int = 0
-    lost: int = 0
-    broken: int = 0
-    restarts: int = 0
-    queued: int = 0
-    queue_s: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -74,8 +51,9 @@ class GraderPool:
     """Grades answers in `workers` processes, `deadline_s` seconds for each answer.
 
     The processes start at the first answer that needs one; importing a grader's libraries has its own limit,
-    `start_deadline_s`. `memory_mib` bounds the address space of each (0: no bound). Right and wrong grades are cached;
-    failed ones are not, since the next try may be luckier. Use it from any thread, or with `await`.
+    `start_deadline_s`. `memory_mib` bounds the address space of each (0: no bound); one that keeps more than a quarter
+    of it is replaced. Right and wrong grades are cached; failed ones are not, since the next try may be luckier. Use it
+    from any thread, or with `await`.
 
     `deadline_s` does not count the time for which a worker waits for a CPU (on Linux): by the clock an answer may take
     ten times as long. Programs are tested in as many sandboxes; without protection that is an error, unless
@@ -92,7 +70,7 @@ class GraderPool:
         workers: int = 1,
         deadline_s: float = 5.0,
         start_deadline_s: float = 120.0,
-        memory_mib: int = 8192,
+        memory_mib: int = DEFAULT_MEMORY_MIB,
         cache_size: int = 100_000,
         unsandboxed: bool = False,
     ) -> None:
@@ -283,6 +261,7 @@ class _Slot(threading.Thread):
             except GraderError as error:  # whatever it is: somebody waits for this grade
                 grade = failed(str(error))
             self._pool._finish(job, grade)
+            self._recycle(grade)
         self.stop()
 
     def _ensure_worker(self) -> WorkerProcess:
@@ -301,6 +280,14 @@ class _Slot(threading.Thread):
             except (TimeoutError, WorkerGone, GraderError):
                 break  # the next job that needs it says so in its grade
         return self._worker
+
+    def _recycle(self, grade: Grade) -> None:
+        """End a process that leaks, before it has no memory left for the answers of others."""
+        worker = self._worker
+        starved = grade.status is GradeStatus.FAILED and "MemoryError" in grade.detail
+        if worker is not None and worker.alive and (starved or worker.swollen):
+            worker.kill()
+            self._pool._count("recycled")
 
     def _answer(self, job: _Job) -> Grade:
         try:

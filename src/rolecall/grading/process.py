@@ -20,6 +20,8 @@ from rolecall.grading.wire import MAX_REPLY_BYTES, receive, send
 from rolecall.records import Grade, GradeStatus
 
 MAX_STDERR_BYTES = 1 << 20
+DEFAULT_MEMORY_MIB = 8192
+LEAKED_SHARE = 0.25
 WALL_FACTOR = 10  # by the clock an answer may take so many times its deadline, on a machine that is so busy
 LOOK_S = 0.05
 
@@ -33,6 +35,8 @@ class WorkerProcess:
             ours, theirs = socket.socketpair()
         self._socket = ours
         self.loaded: dict[str, str] = {}  # grader name -> why it does not load, "" when it does
+        self._base_mib = 0.0  # what it held when it had loaded the last of them
+        self._memory_mib = memory_mib or DEFAULT_MEMORY_MIB
         command = [sys.executable, "-P", "-m", "rolecall.grading.worker", str(theirs.fileno()), str(memory_mib)]
         with theirs, boundary(GraderError, "starting a grader process"):
             self._process = subprocess.Popen(
@@ -59,6 +63,7 @@ class WorkerProcess:
             reply = self._ask(("load", name), timeout_s)
             with boundary(GraderError, "reading the worker's reply"):
                 self.loaded[name] = str(reply["error"])
+            self._base_mib = resident_mib(self.pid)
         return self.loaded[name]
 
     def grade(self, name: str, answer: str, task: bytes, timeout_s: float) -> Grade:
@@ -68,6 +73,11 @@ class WorkerProcess:
             os.ftruncate(self._printed.fileno(), 0)
         with boundary(GraderError, "reading the worker's reply"):
             return Grade(status=GradeStatus(reply["status"]), score=reply["score"], detail=reply["detail"])
+
+    @property
+    def swollen(self) -> bool:
+        """Whether its graders have kept so much memory that a new process is better: a quarter of the bound."""
+        return resident_mib(self.pid) > self._base_mib + LEAKED_SHARE * self._memory_mib
 
     def _ask(self, job: tuple[object, ...], timeout_s: float) -> dict[str, Any]:
         """The reply to a job. `timeout_s` bounds the time that the process runs or sleeps: while it waits for a CPU its
