@@ -97,6 +97,19 @@ GRADIENTS = (
         note="Cosine with the role's own running mean: near 0 is noise.",
     ),
     Curve(
+        key="dynamics/{}/amplification",
+        title="Amplification of copies",
+        axis="times one copy",
+        note="Norm of the sum of the copies' gradients over their mean norm: their number when all push one way, its "
+        "root when they are noise; it grows with the batch.",
+    ),
+    Curve(
+        key="dynamics/{}/total_update_norm",
+        title="Updates so far",
+        axis="length in weights",
+        note="The path that the weights of the role have gone.",
+    ),
+    Curve(
         key="interventions/{}/scale",
         title="What interventions left of its pull",
         axis="multiple",
@@ -156,6 +169,34 @@ BEHAVIOUR = (
         kind="rate",
         note="Repairs that hand back the answer they were given.",
     ),
+    Curve(
+        key="behaviour/{}/distance",
+        title="Distance of copies",
+        axis="of neighbouring tokens",
+        kind="rate",
+        note="0: copies side by side write the same, word for word.",
+    ),
+    Curve(
+        key="behaviour/{}/different_plans",
+        title="Plans that differ",
+        axis="of the copies",
+        kind="rate",
+        note="0: all copies were given the same work.",
+    ),
+    Curve(
+        key="behaviour/{}/told_apart",
+        title="Speaks as at the start",
+        axis="of the replies",
+        kind="rate",
+        note="Replies that a classifier fitted on the first steps knows for the role's own.",
+    ),
+    Curve(
+        key="behaviour/{}/confused",
+        title="In another role's format",
+        axis="of the replies",
+        kind="rate",
+        note="And not in its own.",
+    ),
     Curve(key="behaviour/{}/length", title="Length", axis="tokens a reply"),
     Curve(key="behaviour/{}/num_turns", title="Turns", axis="turns a step"),
     Curve(key="behaviour/{}/unparsed", title="Not parsed", axis="of the replies", kind="rate"),
@@ -164,6 +205,13 @@ BEHAVIOUR = (
 POLICIES = (
     Curve(key="learner/{}/entropy", title="Entropy", axis="nats a token", note="Near 0 replies hardly differ."),
     Curve(key="learner/{}/grad_norm", title="Gradient norm of the policy", axis="norm", note="Before clipping."),
+    Curve(
+        key="learner/{}/capture_index",
+        title="Capture of the policy",
+        axis="above an equal share",
+        kind="rate",
+        note="Largest share of gradient mass above what each role would have.",
+    ),
     Curve(key="learner/{}/kl_sampled", title="KL to the sampling policy", axis="nats a token", quiet=1e-6),
     Curve(key="learner/{}/clip_fraction", title="Clipped tokens", axis="of the tokens", kind="rate"),
     Curve(
