@@ -13,12 +13,16 @@ from pathlib import Path
 
 import pytest
 
+from rolecall.code_problems import CodeProblem, ScriptTest
 from rolecall.debugging.check_sandbox import check_sandbox
 from rolecall.errors import SandboxError
+from rolecall.grading import GraderPool
+from rolecall.records import GradeStatus, Task
 from rolecall.sandbox import Box, BoxLost, Job, Limits, Protection, library, protection
 from rolecall.sandbox.hostile import ATTACKS
 from rolecall.sandbox.inside import landlock
 from rolecall.sandbox.inside.folder import Folder, empty
+from rolecall.tasks import HumanEval
 
 protections = sys.modules["rolecall.sandbox.protection"]
 OFFERED = landlock.abi()
@@ -209,6 +213,26 @@ def test_a_landlock_that_does_not_hold_is_refused(monkeypatch):
     monkeypatch.setattr(protections.Protection, "around", property(lambda made: "none"))
     with pytest.raises(SandboxError, match="a program reads a file outside"):
         protection(name="landlock")
+
+
+@needs_landlock
+def test_a_pool_grades_under_landlock_as_it_does_under_bubblewrap(monkeypatch):
+    """Programs, calls across the wall, and NumPy: right, wrong, and what it writes for people."""
+    monkeypatch.setattr(protections, "find_bwraps", list)
+    tasks = list(HumanEval().tasks())[:6]
+    script = "import numpy as np\nassert np.allclose(f(np.ones(3)), 3 * np.ones(3))"
+    problem = CodeProblem(tests=(ScriptTest(script=script, functions=("f",)),))
+    arrays = Task(id="a", question="?", answer=None, grader="code", metadata={"code": problem.record()})
+    with GraderPool(workers=2) as pool:
+        pool.start(["code"])
+        assert pool.protection is not None
+        assert pool.protection.name == "landlock"
+        right = pool.grade([(task.metadata["code"]["solution"], task) for task in tasks])
+        wrong = pool.grade([("    return None\n", task) for task in tasks])
+        found = pool.grade([("import numpy\ndef f(x):\n    return 3 * x", arrays), ("def f(x):\n    return x", arrays)])
+    assert [grade.status for grade in right] == [GradeStatus.RIGHT] * 6, right
+    assert [grade.status for grade in wrong] == [GradeStatus.WRONG] * 6, wrong
+    assert [grade.status for grade in found] == [GradeStatus.RIGHT, GradeStatus.WRONG], found
 
 
 def test_a_protection_that_is_none_is_an_error_with_the_names():
