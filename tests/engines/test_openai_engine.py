@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
 import time
 from collections.abc import Callable, Coroutine, Iterator
@@ -13,7 +14,7 @@ from email.utils import format_datetime
 from typing import Any
 
 import pytest
-from starlette.responses import PlainTextResponse, RedirectResponse, Response
+from starlette.responses import JSONResponse, PlainTextResponse, RedirectResponse, Response
 
 from endpoint_server import Answer, Asked, chat, error, free_port, hang, serve
 from rolecall.engines.base import Request
@@ -260,6 +261,53 @@ def test_an_endpoint_that_is_not_there_is_an_error_when_the_engine_starts() -> N
     assert threading.active_count() == before
 
 
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (Response(b"no gzip", 200, {"content-encoding": "gzip"}), "sent what cannot be read: .*asked 3 times"),
+        (Response(b"[" * 200_000, 503), r"answered 503: \[\[.*asked 3 times"),
+        (Response(json.dumps({"error": {"message": "no \ud83d\x1b[31m"}}), 401), r"answered 401: no \ufffd\ufffd\[31m"),
+    ],
+)
+def test_an_endpoint_that_greets_with_rubbish_is_told_and_no_traceback(answer: Response, words: str) -> None:
+    with serve(lambda _: "4", models=lambda: answer) as server, pytest.raises(EngineError, match=words):
+        OpenAIEngine([spec(server.url)])
+
+
+def test_a_host_that_no_name_can_have_is_told() -> None:
+    with pytest.raises(EngineError, match="has no valid address"):
+        OpenAIEngine([spec("http://" + "ü" * 80 + "/v1")])
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (Response(b"no gzip", 200, {"content-encoding": "gzip"}), "sent what cannot be read"),
+        (Response(b"[" * 200_000), "with no JSON"),
+        (Response(json.dumps({"error": {"message": "a \ud83d\x00"}}), 400), "answered 400: a \ufffd\ufffd"),
+    ],
+)
+def test_rubbish_fails_its_request_in_words_that_a_file_can_hold(answer: Response, words: str) -> None:
+    said = failure(lambda _: answer)
+    assert words in said
+    said.encode()
+
+
+def test_a_count_of_tokens_beyond_all_measure_is_none() -> None:
+    data = json.loads(bytes(chat("4").body))
+    data["usage"]["completion_tokens"] = 10**30
+    (reply,), _ = ask(lambda _: JSONResponse(data))
+    assert reply.endpoint.num_tokens is None
+
+
+@pytest.mark.parametrize("key", ["sk-a\nsk-b", "schlüssel"])
+def test_a_key_that_no_header_can_carry_is_told_and_not_shown(key: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SOME_KEY", key)
+    with pytest.raises(ConfigError, match="SOME_KEY holds characters that no key has") as found:
+        OpenAIEngine([spec("http://127.0.0.1:1/v1", api_key_env="SOME_KEY")])
+    assert key not in str(found.value)
+
+
 def test_an_endpoint_that_goes_away_fails_its_requests_and_not_the_engine() -> None:
     with serve(lambda _: "4") as server:
         engine = OpenAIEngine([spec(server.url)])
@@ -289,7 +337,18 @@ def test_a_key_that_is_not_set_and_one_that_is_missing_are_told_at_the_start(mon
 
 
 @pytest.mark.parametrize(
-    "url", ["localhost:8000/v1", "ftp://a/v1", "http:///v1", "http://a/v1?key=1", "http://u:p@a/v1"]
+    "url",
+    [
+        "localhost:8000/v1",
+        "ftp://a/v1",
+        "http:///v1",
+        "http://a/v1?key=1",
+        "http://u:p@a/v1",
+        "http://u:p@a/v1?key=1",
+        "http://u:p@a:eighty/v1",
+        "http://a:99999999/v1",
+        "http://[::1/v1",
+    ],
 )
 def test_a_url_that_is_none_or_that_holds_a_key_is_refused(url: str) -> None:
     with pytest.raises(ConfigError) as found:

@@ -8,7 +8,6 @@ cannot be reached when the engine starts is an error at once.
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import random
 import threading
@@ -16,12 +15,12 @@ import time
 from collections.abc import Coroutine, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from email.utils import parsedate_to_datetime
 from typing import Any, TypeVar
 
 import httpx2
 
 from rolecall.engines.base import Reply, Request
+from rolecall.engines.endpoint_words import error_code, error_of, printable, retry_after, storable
 from rolecall.engines.specs import PolicySpec
 from rolecall.errors import ConfigError, EngineError, boundary, nearest
 from rolecall.records import Completion, EndpointReply, Stop
@@ -33,6 +32,7 @@ GREETING_S = 30.0
 FIRST_WAIT_S = 0.5
 MAX_WORDS = 300
 SEED_BITS = 31  # what every server takes
+MOST_TOKENS = 2**40  # a larger count is none
 THINK = ("<think>", "</think>")
 STOPS = {
     "stop": Stop.EOS,
@@ -154,6 +154,11 @@ class Endpoint:
         key = os.environ.get(name, "").strip()
         if not key:
             raise ConfigError(f"{self.where}: the environment variable {name} is not set; put the endpoint's key there")
+        if not (key.isascii() and key.isprintable()):
+            raise ConfigError(
+                f"{self.where}: the environment variable {name} holds characters that no key has (a line break, or "
+                "letters beyond ASCII); put the key there and nothing else"
+            )
         return key
 
     async def greet(self) -> None:
@@ -209,6 +214,10 @@ class Endpoint:
             raise Passing(f"{self.where} gave no reply within {limit:g} s (requests.timeout_s)") from None
         except httpx2.TransportError as error:
             raise Passing(f"{self.where} cannot be reached: {self._hide(str(error)) or type(error).__name__}") from None
+        except httpx2.InvalidURL as error:
+            raise EngineError(f"{self.where} has no valid address: {error}") from None
+        except httpx2.RequestError as error:  # what came is not what its headers say
+            raise Passing(f"{self.where} sent what cannot be read: {self._hide(str(error))}") from None
         status = response.status_code
         if status in PASSING or status >= 500:
             wait_s = retry_after(response.headers.get("retry-after"))
@@ -228,17 +237,17 @@ class Endpoint:
             raise EngineError(f"{self.where} answered {status}: {self._words(response)}")
         try:
             return response.json()
-        except ValueError:
+        except (ValueError, RecursionError):
             raise Passing(f"{self.where} answered {status} with no JSON: {self._words(response)}") from None
 
     def _words(self, response: httpx2.Response) -> str:
         """What the endpoint says is wrong: its error message, where it goes instead, or how its answer begins."""
         if "location" in response.headers:
-            return f"go to {response.headers['location']}"
+            return f"go to {printable(response.headers['location'])}"
         said = error_of(response)
         message = said.get("message") if isinstance(said, Mapping) else said
         text = message if isinstance(message, str) and message.strip() else response.text
-        text = " ".join(text.split())
+        text = printable(" ".join(text.split()))
         return self._hide(text[:MAX_WORDS] + ("..." if len(text) > MAX_WORDS else "")) or "(nothing)"
 
     def _hide(self, text: str) -> str:
@@ -305,42 +314,6 @@ def split_reasoning(content: str, opened: bool) -> tuple[str, str | None]:
     return "", content
 
 
-def retry_after(value: str | None) -> float | None:
-    """The seconds in a Retry-After header (RFC 9110, 10.2.3: seconds, or a date); None when it has none."""
-    if value is None:
-        return None
-    try:
-        return max(0.0, float(value))
-    except ValueError:
-        pass
-    try:
-        return max(0.0, parsedate_to_datetime(value).timestamp() - time.time())
-    except ValueError:
-        return None
-
-
-def error_of(response: httpx2.Response) -> Any:
-    """What an answer has under "error" (or "message", or "detail"), or None."""
-    try:
-        data = response.json()
-    except ValueError:
-        return None
-    if not isinstance(data, Mapping):
-        return None
-    said = next((data[name] for name in ("error", "message", "detail") if data.get(name)), None)
-    return said if isinstance(said, str | Mapping | None) else json.dumps(said)
-
-
-def error_code(response: httpx2.Response) -> str | None:
-    said = error_of(response)
-    return str(said.get("code")) if isinstance(said, Mapping) else None
-
-
-def storable(text: str) -> str:
-    """A text that a file can hold: JSON may carry half of a surrogate pair."""
-    return text.encode("utf-8", "replace").decode()
-
-
 def _part(data: Any, name: str, kind: type) -> Any:
     found = data.get(name) if isinstance(data, Mapping) else None
     if not isinstance(found, kind):
@@ -349,4 +322,5 @@ def _part(data: Any, name: str, kind: type) -> Any:
 
 
 def _count(value: Any) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+    good = isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MOST_TOKENS
+    return value if good else None

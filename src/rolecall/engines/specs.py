@@ -86,9 +86,14 @@ class EndpointSpec:
     requests: RequestSettings = RequestSettings()
 
     def __post_init__(self) -> None:
-        parts = urlsplit(self.url)
-        if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
-            raise ConfigError(f"endpoint {self.url!r} is no URL such as 'http://localhost:8000/v1'")
+        shown = self.url.rpartition("@")[2]  # without a name and a password
+        try:
+            parts = urlsplit(self.url)
+            whole = bool(parts.hostname) and parts.port != 0  # both raise where the text has none
+        except ValueError as error:
+            raise ConfigError(f"endpoint {shown!r} is no URL such as 'http://localhost:8000/v1': {error}") from None
+        if parts.scheme not in ("http", "https") or not whole or parts.query or parts.fragment:
+            raise ConfigError(f"endpoint {shown!r} is no URL such as 'http://localhost:8000/v1'")
         if parts.username or parts.password:
             raise ConfigError(
                 f"the endpoint at {parts.hostname!r} has a name or password in its URL, which a run would store; put "
