@@ -104,7 +104,7 @@ def _named(name: str) -> tuple[Protection | None, tuple[str, ...]]:
     if not sys.platform.startswith("linux") or not seccomp.supported():
         return None, (f"{sys.platform} on {os.uname().machine}: wanted Linux on x86_64 or aarch64",)
     if name not in NAMES:
-        raise SandboxError(f"no protection is called {name!r}{nearest(name, NAMES)}; there are {', '.join(NAMES)}")
+        raise SandboxError(f"no protection is called {name!r}{nearest(name, NAMES)}")
     return _bubblewrap() if name == "bubblewrap" else _landlock(least=landlock.WHOLE)
 
 
