@@ -19,7 +19,7 @@ from rolecall.dynamics.monitor import DynamicsMonitor
 from rolecall.engines.router import make_engine
 from rolecall.evaluate import Evaluation, summarise
 from rolecall.grading.episodes import grade_episodes
-from rolecall.grading.health import GraderWatch
+from rolecall.grading.health import GraderWatch, faults_in_words
 from rolecall.grading.pool import GraderPool
 from rolecall.inflight import InFlight
 from rolecall.learner.checkpoint import seed_random
@@ -263,6 +263,8 @@ class Run:
         self.folder.write_episodes(self.step, episode_rows(self.step, self._collected, self._credit, self.transcripts))
         self.metrics |= {f"time/{name}_s": seconds for name, seconds in self.times.items()}
         self.metrics |= self.grader_watch.metrics()
+        if (faults := faults_in_words(self.metrics)) is not None:
+            self.progress.note(f"step {self.step}: {faults}")
         alarms = self.monitor.alarms(self.step, self.metrics)
         for words in step_notes(self._collected, self._reasons, alarms, self.plan.table.roles):
             self.progress.note(f"step {self.step}: {words}")

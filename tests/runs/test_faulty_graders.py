@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import signal
 import textwrap
 import threading
@@ -36,7 +37,7 @@ def grade(answer, task):
 
 
 def test_a_run_whose_grader_hangs_and_dies_goes_on_and_scores_nothing_of_it_zero(
-    small: Callable[..., RunConfig], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    small: Callable[..., RunConfig], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "faulty_graders.py").write_text(textwrap.dedent(FAULTY))
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -49,6 +50,8 @@ def test_a_run_whose_grader_hangs_and_dies_goes_on_and_scores_nothing_of_it_zero
     )
     started = time.monotonic()
     train(config, tmp_path / "run", PlainLines(config.steps, ()))
+    said = capsys.readouterr().out
+    assert re.search(r"step 1: graders: .*past their deadline.*no grade, which is no 0", said.replace("\n", " ")), said
     assert time.monotonic() - started < 120
     rows = [row for file in (tmp_path / "run/episodes").glob("*.parquet") for row in pq.read_table(file).to_pylist()]
     assert len(rows) == 24

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from rolecall.grading.pool import GraderPool
 from rolecall.grading.stats import PoolStats
 
@@ -18,6 +20,14 @@ COUNTS = {  # of PoolStats: under which name a run shows it
     "lost": "tests_lost",
     "broken": "tests_broken",
     "restarts": "sandbox_restarts",
+}
+
+FAULTS = {  # metrics that are 0 when all is well, and what they count
+    "graders/timeouts": "answers past their deadline",
+    "graders/died": "grader processes died",
+    "graders/recycled": "grader processes replaced because they kept too much memory",
+    "graders/tests_lost": "tests lost with their sandbox",
+    "graders/tests_broken": "tests that do not run",
 }
 
 
@@ -44,3 +54,15 @@ def since(before: PoolStats, now: PoolStats) -> dict[str, float]:
     found = {f"graders/{key}": float(getattr(now, name) - getattr(before, name)) for name, key in COUNTS.items()}
     queued = now.queued - before.queued
     return found | {"graders/queue_s": (now.queue_s - before.queue_s) / queued if queued else 0.0}
+
+
+def faults_in_words(metrics: Mapping[str, float]) -> str | None:
+    """What went wrong in the graders of a step, for people; None when nothing did.
+
+    >>> faults_in_words({"graders/timeouts": 2.0, "graders/failed": 2.0})
+    'graders: 2 answers past their deadline; 2 answers have no grade, which is no 0'
+    """
+    found = [f"{metrics[key]:.0f} {words}" for key, words in FAULTS.items() if metrics.get(key)]
+    if not found:
+        return None
+    return f"graders: {', '.join(found)}; {metrics.get('graders/failed', 0.0):.0f} answers have no grade, which is no 0"
