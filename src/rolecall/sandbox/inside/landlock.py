@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import os
 import struct
+import sys
 from collections.abc import Iterable
 
 CREATE, ADD_RULE, RESTRICT = 444, 445, 446  # the same numbers on every machine
@@ -34,6 +35,8 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 
 def abi() -> int:
     """What this kernel offers, at most `NEWEST`; 0 for nothing."""
+    if not sys.platform.startswith("linux"):
+        return 0  # elsewhere the number is another call's
     found = _LIBC.syscall(CREATE, None, ctypes.c_size_t(0), ctypes.c_uint(VERSION))
     return max(0, min(int(found), NEWEST))
 
