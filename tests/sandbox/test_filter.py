@@ -1,5 +1,5 @@
-"""The filter of system calls as the kernel reads it, for both machines: each instruction run by hand, each number looked
-up in the kernel's own headers where they are installed."""
+"""The filter of system calls as the kernel reads it, for both machines: each instruction run by hand, each number
+looked up in the kernel's own headers where they are installed."""
 
 from __future__ import annotations
 
