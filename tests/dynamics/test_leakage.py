@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -70,24 +71,43 @@ def test_numbers_and_case_do_not_count_and_order_does() -> None:
     assert features("") == frozenset()
 
 
-def test_the_classifier_weighs_features_by_hand() -> None:
+def test_the_classifier_weighs_what_is_there_and_what_is_not_by_hand() -> None:
     one = RoleClassifier()
     for role, text in (("a", "yes"), ("a", "yes"), ("a", "no"), ("b", "no")):
         one.add(role, text)
-    # yes: a (2 + 1/3) / 4, b (0 + 1/3) / 2; no: a (1 + 2/3) / 4, b (1 + 2/3) / 2
-    assert one.role_of("yes") == "a"
-    assert one.role_of("no") == "b"
-    assert one.role_of("a word that was never heard") is None
+    # q: yes (2.5/4 + .5/2) / 2 = 7/16, no (1.5/4 + 1.5/2) / 2 = 9/16
+    # p: yes a 39/64, b 7/32; no a 25/64, b 25/32
+    scores = {
+        "yes": (39 / 64 * 39 / 64, 7 / 32 * 7 / 32),  # yes is there, no is not
+        "no": (25 / 64 * 25 / 64, 25 / 32 * 25 / 32),
+        "neither": (25 / 64 * 39 / 64, 25 / 32 * 7 / 32),
+    }
+    odds = one._fitted()
+    for text, (a, b) in scores.items():
+        found = [one._without[role] + sum(odds[role].get(f, 0.0) for f in features(text)) for role in ("a", "b")]
+        assert found == pytest.approx([math.log(a), math.log(b)]), text
+        assert one.role_of(text) == ("a" if a > b else "b"), text
     assert RoleClassifier().role_of("yes") is None
 
 
-def test_a_role_with_few_texts_is_not_favoured_by_what_nobody_said_and_rarely_by_what_others_did() -> None:
+def test_short_texts_are_told_from_long_ones_that_hold_all_their_words() -> None:
+    """A voter that gives an answer, and an aggregator that weighs candidates first and then gives one, too."""
+    one = RoleClassifier()
+    for number in range(30):
+        one.add("voter", rf"\boxed{{{number}}}")
+        one.add("aggregator", rf"head {number} left: {number} pairs \boxed{{{number}}}")
+    assert one.role_of(r"\boxed{7}") == "voter"
+    assert one.role_of(r"head 3 left: 3 \boxed{7}") == "aggregator"
+
+
+def test_a_role_with_few_texts_is_not_favoured_by_what_it_leaves_open() -> None:
     one = RoleClassifier()
     for number in range(200):
-        one.add("often", f"common words here {'rare' if number == 0 else ''}")
+        one.add("often", f"common words here {'rare' if number % 20 == 0 else ''}")
     one.add("seldom", "something else")
-    assert one.role_of("rare") == "often"
-    assert one.role_of("here unheard of anything new") == "often"
+    assert one.role_of("common words here rare") == "often"
+    assert one.role_of("common words here and much that was never heard before") == "often"
+    assert one.role_of("something else") == "seldom"
 
 
 def test_roles_are_told_apart_from_the_step_after_the_reference_on_and_leaking_is_seen() -> None:

@@ -13,7 +13,6 @@ import re
 import zlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
@@ -48,30 +47,49 @@ def features(text: str) -> frozenset[int]:
     return frozenset(zlib.crc32(item.encode()) % NUM_BUCKETS for item in (*words, *pairs))
 
 
-@dataclass(slots=True)
 class RoleClassifier:
-    """Naive Bayes with equal priors: the role r that maximises the sum over the features f of a text of
-    log((n_rf + q_f) / (N_r + 1)), where n_rf of the N_r texts of r hold f, and q_f is the mean over the roles of
-    n_rf / N_r. A feature that no role's texts hold says nothing, so a role with few texts is not favoured by it."""
+    """Bernoulli naive Bayes with equal priors over the features f that some role's texts hold: the role r that
+    maximises the sum of log p_rf over those that a text holds and of log(1 - p_rf) over those that it does not.
 
-    texts: dict[str, int] = field(default_factory=dict)
-    counts: dict[str, Counter[int]] = field(default_factory=dict)
+    p_rf = (n_rf + q_f) / (N_r + 1), where n_rf of the N_r texts of r hold f, and q_f is the mean over the roles of
+    (n_rf + 1/2) / (N_r + 1): what a role's few texts leave open is taken from all of them.
+    """
+
+    def __init__(
+        self, texts: Mapping[str, int] | None = None, counts: Mapping[str, Counter[int]] | None = None
+    ) -> None:
+        self.texts = dict(texts or {})
+        self.counts = dict(counts or {})
+        self._odds: dict[str, dict[int, float]] | None = None  # log(p / (1 - p)) by role and feature
+        self._without: dict[str, float] = {}  # the score of a text without any of the features
 
     def add(self, role: str, text: str) -> None:
         self.texts[role] = self.texts.get(role, 0) + 1
         self.counts.setdefault(role, Counter()).update(features(text))
+        self._odds = None
 
     def role_of(self, text: str) -> str | None:
-        """The role that the text is most like; None where two are equally near (a text without words)."""
-        scores = dict.fromkeys(self.counts, 0.0)
-        for f in sorted(features(text)):
-            usual = sum(counts[f] / self.texts[role] for role, counts in self.counts.items()) / max(len(scores), 1)
-            if usual > 0.0:
-                for role, counts in self.counts.items():
-                    scores[role] += math.log((counts[f] + usual) / (self.texts[role] + 1))
+        """The role that the text is most like; None where several are equally near."""
+        odds = self._fitted()
+        found = sorted(features(text))
+        scores = {role: self._without[role] + sum(of.get(f, 0.0) for f in found) for role, of in odds.items()}
         best = max(scores.values(), default=0.0)
         winners = [role for role, score in scores.items() if score == best]
         return winners[0] if len(winners) == 1 else None
+
+    def _fitted(self) -> dict[str, dict[int, float]]:
+        if self._odds is None:
+            known = sorted(set().union(*self.counts.values()))
+            self._odds = {role: {} for role in self.counts}
+            self._without = dict.fromkeys(self.counts, 0.0)
+            for f in known:
+                shares = [(counts[f] + 0.5) / (self.texts[role] + 1) for role, counts in self.counts.items()]
+                usual = sum(shares) / len(shares)
+                for role, counts in self.counts.items():
+                    p = (counts[f] + usual) / (self.texts[role] + 1)
+                    self._odds[role][f] = math.log(p) - math.log1p(-p)
+                    self._without[role] += math.log1p(-p)
+        return self._odds
 
 
 class Leakage:
