@@ -190,6 +190,24 @@ def test_completions_that_arrive_early_are_trained_where_there_are_two_to_compar
     assert scheduler.counts.released == 2
 
 
+def test_a_completion_that_failed_is_none_to_compare_with() -> None:
+    scheduler = scheduler_of(
+        mode="pipeline_segments", segment_tokens=1, release="arrived", group_size=3, tasks_per_step=1
+    )
+    scheduler.wants_tasks()
+    group = submit(scheduler, 0)
+    scheduler.start()
+    assert not scheduler.returned(group.rows[0], 1, ended=True)
+    assert not scheduler.returned(group.rows[1], 0, ended=True, failed=True)
+    assert not scheduler.returned(group.rows[2], 1, ended=False)
+    assert scheduler.update() is None
+    scheduler.wants_tasks()
+    scheduler.start()
+    assert scheduler.returned(group.rows[2], 2, ended=True)
+    scheduler.scored(group)
+    assert [row.number for row in scheduler.update()[0].rows] == [0, 1, 2]
+
+
 def test_the_last_completion_of_a_group_is_trained_though_it_is_alone() -> None:
     scheduler = scheduler_of(
         mode="pipeline_segments", segment_tokens=1, tasks_per_step=1, group_size=3, release="arrived"
@@ -307,6 +325,43 @@ def test_a_policy_whose_version_stands_still_does_not_age() -> None:
     scheduler.start()
     finish(scheduler, group)
     assert scheduler.update()[0].staleness == 0
+
+
+def test_versions_of_two_policies_are_not_compared_the_group_with_the_least_time_left_is_trained_first() -> None:
+    """The frozen policy's groups are of version 0 for ever, and come in without end; the other's is of version 5."""
+    scheduler = overlapped(policies=("frozen", "s"), max_staleness=2, update_rows=2)
+    scheduler.versions["s"] = 5
+    chains = iter(range(99))
+
+    def complete(policy: str) -> None:
+        group = submit(scheduler, next(chains), policy=policy)
+        scheduler.start()
+        finish(scheduler, group)
+
+    for policy in ("frozen", "s", "frozen"):
+        complete(policy)
+    order = []
+    for version in (6, 7, 8):
+        (released,) = scheduler.update() or ()
+        order.append((released.group.policy, released.staleness))
+        scheduler.updated({"s": version})
+        complete("frozen")
+    assert order == [("frozen", 0), ("s", 1), ("frozen", 0)]
+
+
+def test_what_a_roll_back_made_too_old_is_dropped_under_wait_as_well() -> None:
+    """A roll-back publishes the old weights after the update: two versions in one step."""
+    scheduler = overlapped(max_staleness=1, update_rows=2)
+    groups = [submit(scheduler, chain) for chain in range(2)]
+    scheduler.start()
+    finish(scheduler, *groups)
+    assert trained(scheduler.update()) == [(0, 0, 0)]
+    scheduler.updated({"p": 1})
+    scheduler.updated({"p": 2})
+    (released,) = scheduler.update() or ()
+    assert (released.group.place, released.staleness, released.drop) == ((1, 0, 0), 2, True)
+    assert scheduler.counts.max_staleness == 0
+    assert scheduler.counts.dropped == 1
 
 
 # -- the end, and checkpoints -----------------------------------------------------------------------------------------

@@ -156,7 +156,7 @@ class Forest:
         groups = await restored_groups(state["groups"], self.play)
         self.groups = {group.place: group for group in groups}
         for group in groups:
-            if not group.open and not group.data.pooled:
+            if group.scored and not group.data.pooled:
                 self.chains[group.chain].pools.setdefault(group.stage, []).extend(candidates_of(group))
 
 

@@ -48,6 +48,7 @@ class Group:
     open: int = 0
     started: bool = False
     oldest: int = 0  # version in force when its first row started
+    scored: bool = False  # and what follows from it was submitted
     data: Any = None
 
     @classmethod

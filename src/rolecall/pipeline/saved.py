@@ -17,6 +17,7 @@ def groups_state(groups: Iterable[Group]) -> list[dict[str, Any]]:
             "place": list(group.place),
             "started": group.started,
             "oldest": group.oldest,
+            "scored": group.scored,
             "rows": [row.state() for row in group.rows],
             **group.data.to_dict(),
         }
@@ -46,4 +47,5 @@ def _group(saved: Mapping[str, Any], work: GroupWork, play: Play) -> Group:
     for row, state in zip(group.rows, saved["rows"], strict=True):
         row.restore(state)
     group.open = sum(not row.ended for row in group.rows)
+    group.scored = saved.get("scored", not group.open)  # files before this key do not say
     return group

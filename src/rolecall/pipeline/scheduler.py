@@ -14,13 +14,13 @@ No call looks through everything that is in flight: a call costs a few operation
 
 from __future__ import annotations
 
-import heapq
-import itertools
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import Any
 
+from rolecall.pipeline.complete import Complete
 from rolecall.pipeline.ready import Ready
 from rolecall.pipeline.rows import Counts, Group, Released, Row
 from rolecall.pipeline.schedule import Schedule
@@ -56,15 +56,13 @@ class Scheduler:
         self.stopped = False
         self.wanted = tasks_per_step if schedule.ticks else 0
         self.ready = Ready(order=schedule.order)
-        self._complete: list[tuple[tuple[int, ...], Group]] = []
-        self.complete_rows = 0
+        self.complete = Complete()
         self._partly: dict[tuple[int, int, int], Group] = {}
         self.started_rows = 0  # started, and not in the weights yet
         self._first_open = 0  # first groups of tasks that are not complete
         self._learning_rows = 0  # of them, with the learner now
         self._tick_rows = 0  # carried into this tick, or admitted in it
         self.open_versions: dict[str, Counter[int]] = {policy: Counter() for policy in versions}
-        self._sequence = itertools.count()
 
     # -- generation ---------------------------------------------------------------------------------------------------
 
@@ -85,7 +83,7 @@ class Scheduler:
     @property
     def num_complete(self) -> int:
         """Groups that wait for the learner."""
-        return len(self._complete)
+        return len(self.complete)
 
     def wants_tasks(self) -> int:
         """How many new tasks to admit now."""
@@ -165,9 +163,9 @@ class Scheduler:
         open_versions[group.oldest] -= 1
         if not open_versions[group.oldest]:
             del open_versions[group.oldest]
+        group.scored = True
         if self.schedule.release == "complete":
-            heapq.heappush(self._complete, ((group.oldest, next(self._sequence)), group))
-            self.complete_rows += len(group.rows)
+            self.complete.push(group)
 
     # -- learning -----------------------------------------------------------------------------------------------------
 
@@ -217,7 +215,8 @@ class Scheduler:
         return asdict(self.counts)
 
     def restore(self, counts: Mapping[str, int], groups: Iterable[Group]) -> None:
-        """Go on between two updates, with `groups` as they were then: what is not ended goes back in line."""
+        """Go on between two updates, with `groups` as they were then: what is not ended goes back in line. Those that
+        are complete and not scored have to be scored, and said to be."""
         self.counts = Counts(**counts)
         for group in sorted(groups, key=lambda group: group.place):
             self._first_open += group.stage == 0 and bool(group.open)
@@ -235,9 +234,11 @@ class Scheduler:
                 for row in group.rows:
                     if not row.ended:
                         self.ready.push(row)
+            elif not group.scored:
+                self.open_versions[group.policy][group.oldest] += 1
+                self.scoring += 1
             elif untrained and not arrived:
-                heapq.heappush(self._complete, ((group.oldest, next(self._sequence)), group))
-                self.complete_rows += len(group.rows)
+                self.complete.push(group)
         self._tick_rows = self.num_ready
 
     @property
@@ -272,10 +273,7 @@ class Scheduler:
     def _released_in_tick(self) -> list[tuple[Group, tuple[Row, ...]]]:
         if self.schedule.release == "arrived":
             return self._arrived()
-        groups = [group for _, group in sorted(self._complete, key=lambda item: item[1].place)]
-        self._complete.clear()
-        self.complete_rows = 0
-        return [(group, tuple(group.rows)) for group in groups]
+        return [(group, tuple(group.rows)) for group in self.complete.take_all()]
 
     def _arrived(self) -> list[tuple[Group, tuple[Row, ...]]]:
         """Members that have ended and are not trained, where there are two to compare, or no more will come."""
@@ -283,7 +281,7 @@ class Scheduler:
         for place in sorted(self._partly):
             group = self._partly[place]
             rows = tuple(row for row in group.rows if row.ended and not row.trained)
-            if len(rows) >= 2 or not group.open:
+            if sum(not row.failed for row in rows) >= 2 or not group.open:
                 found.append((group, rows))
                 del self._partly[place]
         return [(group, rows) for group, rows in found if rows]
@@ -291,17 +289,16 @@ class Scheduler:
     def _overlapped(self) -> list[Released] | None:
         wanted = self.schedule.update_rows
         assert wanted is not None
-        if self.complete_rows < wanted and not self._drained:
+        if self.complete.rows < wanted and not self._drained:
             return None
-        if not self._complete or self._waits_for_old():
+        if not self.complete.rows or self._waits_for_old():
             return None
         taken: list[tuple[Group, tuple[Row, ...]]] = []
         size = 0
-        while self._complete and (size < wanted or self._has_to_go(self._complete[0][1])):
-            _, group = heapq.heappop(self._complete)
+        while (group := self.complete.first(self._slack)) is not None and (size < wanted or self._has_to_go(group)):
+            self.complete.pop(group.policy)
             taken.append((group, tuple(group.rows)))
             size += len(group.rows)
-        self.complete_rows -= size
         self.learning = True
         return self._release(taken)
 
@@ -310,12 +307,14 @@ class Scheduler:
         """Whether nothing more will be complete, for no tasks are admitted any more."""
         return self.stopped and not (self.running or self.num_ready or self.scoring)
 
+    def _slack(self, group: Group) -> float:
+        """How many more versions a group may wait for the learner."""
+        bound = self.schedule.bound(group.policy)
+        return math.inf if bound is None else bound - (self.versions[group.policy] - group.oldest)
+
     def _has_to_go(self, group: Group) -> bool:
         """Whether a complete group would pass the bound if it were left for the update after this one."""
-        bound = self.schedule.bound(group.policy)
-        if self.schedule.on_stale != "wait" or bound is None:
-            return False
-        return self.versions[group.policy] - group.oldest >= bound
+        return self.schedule.on_stale == "wait" and self._slack(group) <= 0
 
     def _waits_for_old(self) -> bool:
         """Whether a group that is still generated would pass the bound if the learner moved on without it."""
@@ -334,7 +333,8 @@ class Scheduler:
             now = self.versions[group.policy]
             staleness = now - min(versions, default=now)
             bound = self.schedule.bound(group.policy)
-            drop = bound is not None and staleness > bound and self.schedule.on_stale == "drop"
+            # under "wait" as well: a roll-back publishes twice in a step, which no waiting can foresee
+            drop = bound is not None and staleness > bound and self.schedule.on_stale != "mask"
             if bound is not None and self.schedule.on_stale == "mask":
                 staleness = min(staleness, bound)  # what is older is not trained
             if not any(row.trained for row in group.rows):

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -39,7 +39,7 @@ class SourceSettings:
     """`max_retries`: how often a row that the engine failed on is asked for again. `back_up`: a candidate's team
     outcome is the mean over the leaves below it, for rewards that broadcast (barrier only). `drop_failed`: a turn after
     which the workflow failed is not trained. `refill`: dynamic sampling admits a further task for each first group that
-    is complete without a spread, until a tick has admitted `max_oversampling` times `tasks_per_step`."""
+    is complete without a spread, in a step at most (`max_oversampling` - 1) times `tasks_per_step`."""
 
     run_seed: int
     deterministic: bool
@@ -147,7 +147,8 @@ class PipelineSource:
     def _update(self) -> list[Released] | None:
         """What is to be trained now; under `refill` a tick whose first groups lack spread admits more tasks."""
         if self.settings.refill and self.scheduler.tick_over:
-            most = int(self.settings.max_oversampling * self.settings.tasks_per_step) - self.tick.admitted
+            most = int(self.settings.max_oversampling * self.settings.tasks_per_step) - self.settings.tasks_per_step
+            most -= self.tick.refilled
             more = self.scheduler.ask_again(min(self.tick.flat - self.tick.refilled, most))
             if more:
                 self.tick.refilled += more
@@ -175,11 +176,11 @@ class PipelineSource:
         rows = self.scheduler.start()
         for part in [rows] if self.settings.deterministic else [[row] for row in rows]:
             if part:
-                self._launch(part)
+                self._detach(self._run(part))
         return bool(admitted or rows)
 
-    def _launch(self, rows: Sequence[Row]) -> None:
-        task = self.runner.loop.detached(self._run(rows))
+    def _detach(self, work: Coroutine[Any, Any, None]) -> None:
+        task = self.runner.loop.detached(work)
         self.active.add(task)
         task.add_done_callback(self._note_end)
 
@@ -276,4 +277,8 @@ class PipelineSource:
         self.scheduler.versions.update(versions)
         self.tick = Tick.from_dict(state["tick"])
         self.runner.run(self.forest.restore(state["forest"]))
-        self.scheduler.restore(state["counts"], list(self.forest.groups.values()))
+        groups = list(self.forest.groups.values())
+        self.scheduler.restore(state["counts"], groups)
+        for group in groups:
+            if not group.open and not group.scored:  # it was being graded
+                self._detach(self._close([group]))

@@ -34,7 +34,7 @@ def blocked(scheduler: Scheduler) -> str:
 def _blocked_overlapped(scheduler: Scheduler) -> Iterator[str]:
     schedule = scheduler.schedule
     yield (
-        f"the learner waits for {schedule.update_rows} completions in complete groups and has {scheduler.complete_rows}"
+        f"the learner waits for {schedule.update_rows} completions in complete groups and has {scheduler.complete.rows}"
     )
     most = scheduler.max_started
     if most is not None and scheduler.ready.fresh is not None and not scheduler.ready.has_begun:
