@@ -228,10 +228,10 @@ def test_an_honest_engine_whose_rounding_grows_with_the_logits_is_not_taken_for_
         publisher = Publisher(engine, policies)
         parity = Parity(engine, publisher, policies, probe_sequences(261), temperature=0.1)
         await parity.canary()
-        engine.error = 4e-7  # of log-probabilities of up to 58: a quarter of the bound
+        engine.error = 3e-6  # of log-probabilities of up to 58: more than the bound of small ones, within their own
         learner(policies["gen1"]).update(random_samples(4, policy="gen1"))
         await publisher.publish(policies["gen1"])
-        assert 1e-5 < (await parity.probe(policies["gen1"])).max_abs_diff < 1e-4
+        assert 1e-4 < (await parity.probe(policies["gen1"])).max_abs_diff < 2e-4
 
     asyncio.run(go())
 

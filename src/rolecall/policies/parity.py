@@ -19,7 +19,10 @@ Sequences = Sequence[tuple[Sequence[int], Sequence[int]]]
 Scores = list[list[float]]
 
 BOUNDS = {"float32": 1e-4, "bfloat16": 0.25}
-"""Largest difference of a log-probability between engine and learner, by the coarser of their two dtypes."""
+"""Largest difference of a log-probability between engine and learner, by the coarser of their two dtypes; of one below
+-8 in proportion more, for rounding grows with the logits."""
+
+BOUND_SIZE = 8.0
 
 NOISE_FLOOR = {"float32": 2e-6, "bfloat16": 2e-2}
 """The least that counts as noise of a log-probability, relative to its size, however well the two agreed at first."""
@@ -90,10 +93,11 @@ class Parity:
                 f"weights differ by more than {noise:.1e} of their size, the engine is nearer to the old; its largest "
                 f"difference from the new is {difference:.2e}. The engine did not load what was published"
             )
-        if not difference <= bound:
+        if not relative_difference(seen, new, BOUND_SIZE) <= bound:
             raise ParityError(
                 f"policy {policy.name!r} version {policy.version}: engine and learner log-probabilities differ by "
-                f"{difference:.2e}, wanted at most {bound:.0e}. The engine does not sample from the published weights"
+                f"{difference:.2e}, wanted at most {bound:g} (of one below -{BOUND_SIZE:g} in proportion more). The "
+                "engine does not sample from the published weights"
             )
         if visible:
             self._old[policy.name] = new
@@ -102,12 +106,12 @@ class Parity:
     async def check_slot(self, policy: Policy, slot: str, wanted: Scores) -> float:
         """The largest difference between the engine's scores under the policy `slot` and `wanted`, those that the
         learner of `policy` gave when the version in the slot was its own; `ParityError` above the bound."""
-        seen = await self._engine(slot)
-        difference, bound = max_difference(seen, wanted * self._num_replicas), self._bound(policy)
-        if not difference <= bound:
+        seen, wanted, bound = await self._engine(slot), wanted * self._num_replicas, self._bound(policy)
+        difference = max_difference(seen, wanted)
+        if not relative_difference(seen, wanted, BOUND_SIZE) <= bound:
             raise ParityError(
                 f"policy {slot!r}: log-probabilities of the earlier version that was just loaded differ by "
-                f"{difference:.2e} from those that policy {policy.name!r} had then, wanted at most {bound:.0e}. The "
+                f"{difference:.2e} from those that policy {policy.name!r} had then, wanted at most {bound:g}. The "
                 "engine plays another partner than the one that was drawn"
             )
         return difference
@@ -123,7 +127,7 @@ class Parity:
         if not mismatch <= bound:
             raise ParityError(
                 f"policy {policy.name!r} version {policy.version}: log-probabilities of the tokens just sampled differ "
-                f"from the learner's by {mismatch:.2e} on average, wanted at most {bound:.0e}. The engine samples from "
+                f"from the learner's by {mismatch:.2e} on average, wanted at most {bound:g}. The engine samples from "
                 "another distribution (weights, temperature or truncation) than the one that is trained"
             )
 
@@ -148,10 +152,10 @@ class Parity:
         await self.publisher.send(policy, policy.version)
         seen = await self._engine(name)
         difference = max_difference(seen, real)
-        if not difference <= bound:
+        if not relative_difference(seen, real, BOUND_SIZE) <= bound:
             raise ParityError(
                 f"policy {name!r}: after a canary and the real weights again, engine and learner log-probabilities "
-                f"differ by {difference:.2e}, wanted at most {bound:.0e}"
+                f"differ by {difference:.2e}, wanted at most {bound:g}"
             )
         self._old[name] = real
         self._noise[name] = self._noise_of(policy, relative_difference(seen, real))
@@ -164,7 +168,7 @@ class Parity:
         """What the engine did instead of loading the canary, as far as the scores tell."""
         text = (
             f"policy {name!r}: the engine does not follow a large change of the weights; log-probabilities differ by "
-            f"{max_difference(seen, wanted):.2e}, wanted at most {bound:.0e}"
+            f"{max_difference(seen, wanted):.2e}, wanted at most {bound:g}"
         )
         if relative_difference(seen, real) <= bound:
             return f"{text}. It still has the weights from before: its load() does nothing for this policy"
@@ -229,8 +233,13 @@ def max_difference(left: Scores, right: Scores) -> float:
     return max((d if d == d else float("inf") for d in differences), default=0.0)
 
 
-def relative_difference(left: Scores, right: Scores) -> float:
-    """The largest |left - right| / max(1, |right|): large changes make large log-probabilities, and larger rounding."""
+def relative_difference(left: Scores, right: Scores, size: float = 1.0) -> float:
+    """The largest |left - right| / max(1, |right| / size): large changes make large log-probabilities, and larger
+    rounding. inf when a value is not finite.
+
+    >>> relative_difference([[-1.0, -16.0]], [[-1.5, -20.0]], 8.0)
+    1.6
+    """
     pairs = zip(flat(left), flat(right), strict=True)
-    differences = [abs(a - b) / max(1.0, abs(b)) for a, b in pairs]
+    differences = [abs(a - b) / max(1.0, abs(b) / size) for a, b in pairs]
     return max((d if d == d else float("inf") for d in differences), default=0.0)
