@@ -93,10 +93,12 @@ def make_plan(config: RunConfig, *, training: bool = True) -> Plan:
 
 
 def check_algorithm_roles(algorithm: Algorithm, roles: tuple[str, ...]) -> None:
-    """`ConfigError` when a reward's table by role, or `merge_copies`, names a role that the workflow does not have."""
+    """`ConfigError` when a reward's or a sampler's table by role, or `merge_copies`, names a role that the workflow does
+    not have."""
     tables = {
         "merge_copies": algorithm.grouping.merge_copies,
         "reward.by_role": getattr(algorithm.reward, "by_role", ()),
+        "prefer": getattr(algorithm.sampler, "prefer", ()),
     }
     for table, names in tables.items():
         for name in names:
@@ -228,6 +230,7 @@ def check_schedule(plan: Plan) -> None:
         return
     assert isinstance(plan.algorithm.sampler, AgenticGroups)
     config.schedule.check_group(plan.algorithm.sampler.n)
+    config.schedule.check_policies(plan.table.specs)
     if config.checkpoint.keep_inflight:
         raise ConfigError(
             f"checkpoint.keep_inflight (--keep-inflight) records independent episodes; algorithm {name!r} keeps what "

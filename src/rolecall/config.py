@@ -144,7 +144,7 @@ class RolloutConfig(Section):
     max_retries: int = Field(default=1, ge=0)
     after_retries: Literal["zero", "keep", "drop"] = "zero"
     refill: bool = False
-    max_oversampling: float = Field(default=2.0, ge=1)
+    max_oversampling: float = Field(default=2.0, ge=1, allow_inf_nan=False)
     max_flat_steps: int = Field(default=50, ge=0)
 
     @property

@@ -7,6 +7,7 @@ token sequence in which turns reach the learner.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -59,7 +60,7 @@ class Sampling:
 
     def __post_init__(self) -> None:
         checks = {
-            "temperature": (self.temperature >= 0, "0 (greedy) or more"),
+            "temperature": (0 <= self.temperature < math.inf, "0 (greedy) or more, and finite"),
             "top_p": (0 < self.top_p <= 1, "in (0, 1]"),
             "top_k": (self.top_k >= 0, "0 (off) or more"),
             "max_tokens": (self.max_tokens >= 1, "1 or more"),

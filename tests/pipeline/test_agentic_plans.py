@@ -75,6 +75,13 @@ def test_what_goes_together(config: Any, changes: dict[str, Any]) -> None:
         ({"schedule": {"mode": "pipeline", "segments": 4}}, "segments"),
         ({"schedule": {"mode": "pipe"}}, "schedule.mode is 'pipe'"),
         ({"rollout": {"max_flat_steps": -1}}, "max_flat_steps"),
+        ({"rollout": {"refill": True, "max_oversampling": float("inf")}}, "max_oversampling: Input should be a finite"),
+        ({"sampling": {"temperature": float("inf")}}, "sampling.temperature is inf"),
+        (
+            {"schedule": {"mode": "pipeline", "on_stale": "drop", "max_staleness_by_policy": {"shard": 1}}},
+            "max_staleness_by_policy names the unknown policy 'shard'; did you mean 'shared'?",
+        ),
+        ({"algorithm": {"prefer": {"verifyer": "low"}}}, "prefer names the unknown role 'verifyer'; did you mean"),
     ],
 )
 def test_what_does_not_go_together_is_refused_in_words(config: Any, changes: dict[str, Any], words: str) -> None:

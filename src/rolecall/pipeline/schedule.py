@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from rolecall.errors import ConfigError, nearest
@@ -122,6 +122,14 @@ class Schedule:
         """The smallest staleness bound of any policy."""
         bounds = [self.max_staleness, *self.max_staleness_by_policy.values()]
         return min((bound for bound in bounds if bound is not None), default=None)
+
+    def check_policies(self, policies: Collection[str]) -> None:
+        """`ConfigError` when a bound is for a policy that there is none of."""
+        for name in self.max_staleness_by_policy:
+            if name not in policies:
+                raise ConfigError(
+                    f"schedule.max_staleness_by_policy names the unknown policy {name!r}{nearest(name, policies)}"
+                )
 
     def check_group(self, group_size: int) -> None:
         """`ConfigError` when a group of that many completions could never be admitted."""
