@@ -93,8 +93,7 @@ def make_plan(config: RunConfig, *, training: bool = True) -> Plan:
 
 
 def check_algorithm_roles(algorithm: Algorithm, roles: tuple[str, ...]) -> None:
-    """`ConfigError` when a reward's or a sampler's table by role, or `merge_copies`, names a role that the workflow does
-    not have."""
+    """`ConfigError` when a table by role of reward or sampler, or `merge_copies`, names a role that there is not."""
     tables = {
         "merge_copies": algorithm.grouping.merge_copies,
         "reward.by_role": getattr(algorithm.reward, "by_role", ()),
