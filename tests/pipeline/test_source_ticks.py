@@ -213,6 +213,15 @@ def test_two_policies_have_versions_of_their_own():
     assert found.metrics["staleness/solver/max"] == found.metrics["staleness/judge/max"] == 0
 
 
+def test_the_teams_score_is_that_of_the_last_answers_of_paths_where_the_sampler_ends_them_too():
+    """One stage: every solution is a path's last answer, and half of them are right. Two: the verdict stands for the
+    solution that it is about, of which adaptive picks take the wrong ones."""
+    for stages, score in ((1, 0.5), (2, 0.0)):
+        sampler = AgenticGroups(n=4, k=1, stages=stages)
+        with source(sampler=sampler, schedule=Schedule(mode="barrier")) as made:
+            assert made.collect(1).metrics["reward/team"] == score
+
+
 # -- dynamic sampling that refills ------------------------------------------------------------------------------------
 
 

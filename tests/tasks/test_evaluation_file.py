@@ -77,7 +77,7 @@ def test_a_field_that_is_not_found_is_asked_for_with_those_that_there_are(tmp_pa
 
 
 def test_a_file_without_rows_and_one_that_is_not_there_are_told(tmp_path: Path) -> None:
-    with pytest.raises(TaskError, match="fields there: none"):
+    with pytest.raises(TaskError, match="holds no row; wanted one JSON object a line, such as"):
         evaluation_tasks(write(tmp_path / "f.jsonl", []))
     with pytest.raises(TaskError, match="cannot be read"):
         evaluation_tasks(tmp_path / "none.jsonl")

@@ -101,6 +101,7 @@ class PipelineSource:
             self.tick,
             self.scheduler,
             chains=len(self.forest.chains),
+            stages=self.forest.sampler.stages,
             back_up=self.settings.back_up,
             drop_failed=self.settings.drop_failed,
         )

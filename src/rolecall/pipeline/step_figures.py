@@ -88,12 +88,14 @@ def hand_over(
     scheduler: Scheduler,
     *,
     chains: int,
+    stages: int,
     back_up: bool = False,
     drop_failed: bool = False,
 ) -> StepEpisodes:
-    """The step's episodes, of `released` groups, without its times; `chains` are under way. With `drop_failed` those
-    that failed after their turn are not trained."""
+    """The step's episodes, of `released` groups, without its times; `chains` are under way, of `stages` calls at
+    most. With `drop_failed` those that failed after their turn are not trained."""
     graded: list[GradedEpisode] = []
+    ends: list[GradedEpisode] = []
     untrained: set[str] = set()
     dropped = 0
     transcripts: dict[str, Transcript] = {}
@@ -105,6 +107,8 @@ def hand_over(
                 assert row.failed, f"a completion of {one.group.place} ended and was not graded"
                 continue
             graded.append(backed_up(work, row.number) if back_up else episode)
+            if one.group.stage + 1 == stages or not goes_on(episode):
+                ends.append(episode)
             transcripts[episode.episode.id] = work.stood(row.number)
             failed = drop_failed and episode.episode.outcome_class.failed
             dropped += failed
@@ -114,7 +118,7 @@ def hand_over(
     return StepEpisodes(
         graded=graded,
         untrained=frozenset(untrained),
-        metrics={**step_metrics(released, graded, tick, scheduler, chains), "calls/dropped": float(dropped)},
+        metrics={**step_metrics(released, graded, ends, tick, scheduler, chains), "calls/dropped": float(dropped)},
         outcomes={str(kind): outcomes[str(kind)] for kind in OutcomeClass},
         tokens=tick.tokens,
         transcripts=transcripts,
@@ -131,9 +135,15 @@ def min_versions(scheduler: Scheduler) -> dict[str, int]:
 
 
 def step_metrics(
-    released: Sequence[Released], graded: Sequence[GradedEpisode], tick: Tick, scheduler: Scheduler, chains: int
+    released: Sequence[Released],
+    graded: Sequence[GradedEpisode],
+    ends: Sequence[GradedEpisode],
+    tick: Tick,
+    scheduler: Scheduler,
+    chains: int,
 ) -> dict[str, float]:
-    """The rows of the metrics file; `chains` are under way."""
+    """The rows of the metrics file; `chains` are under way. `ends`: of `graded` those after which their path has no
+    further call, as the workflow or the sampler's last stage has it: what the team answers."""
     metrics = {
         "calls/ended": float(sum(tick.ended.values())),
         "calls/failed": float(sum(tick.failed.values())),
@@ -159,11 +169,16 @@ def step_metrics(
         if ages:
             metrics[f"staleness/{policy}/max"] = float(max(ages))
             metrics[f"staleness/{policy}/mean"] = fmean(ages)
-    ends = [one.team.score for one in graded if one.episode.outcome is None or one.episode.outcome.reason != GOES_ON]
-    scores = [score for score in ends if score is not None]
+    scores = [score for one in ends if (score := one.team.score) is not None]
     if scores:
         metrics["reward/team"] = fmean(scores)
     return metrics
+
+
+def goes_on(graded: GradedEpisode) -> bool:
+    """Whether the workflow makes another call after the candidate."""
+    outcome = graded.episode.outcome
+    return outcome is not None and outcome.reason == GOES_ON
 
 
 def backed_up(work: GroupWork, number: int) -> GradedEpisode:

@@ -18,6 +18,7 @@ from rolecall.tasks.rows import Row, answer_text, lookup
 QUESTIONS = ("query", "question", "problem", "input")
 ANSWERS = ("ans_box", "answer", "final_answer", "expected_answer")
 IDS = ("qid", "id")
+EXAMPLE = '{"query": "1+1", "ans_box": "2"}'
 
 
 def evaluation_tasks(
@@ -31,6 +32,8 @@ def evaluation_tasks(
     """The tasks of a JSONL file; `question` and `answer` name its fields where they are not found. `TaskError` names
     the line, or the fields that there are."""
     rows = list(Jsonl(path=str(path)).rows())
+    if not rows:
+        raise TaskError(f"jsonl {str(path)!r} holds no row; wanted one JSON object a line, such as {EXAMPLE}")
     source = Jsonl(
         path=str(path),
         question=question or _found(path, rows, QUESTIONS, _is_text, "question"),
@@ -44,7 +47,7 @@ def evaluation_tasks(
 
 def _found(path: str | Path, rows: Sequence[Row], names: Sequence[str], fits: Callable[[Any], bool], what: str) -> str:
     for name in names:
-        if rows and all(fits(lookup(row.fields, name)) for row in rows):
+        if all(fits(lookup(row.fields, name)) for row in rows):
             return name
     there = ", ".join(sorted({field for row in rows for field in row.fields})) or "none"
     raise TaskError(
