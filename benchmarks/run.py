@@ -29,6 +29,7 @@ BENCHMARKS = {  # name: its module and a line
     "engine_generate": ("engine_generate", "the local engine against Transformers' generate"),
     "scripted_10000": ("scripted_10000", "10,000 concurrent scripted episodes: time and memory a turn"),
     "dynamics": ("dynamics_share", "what the dynamics take of a training step"),
+    "interventions": ("interventions", "what interventions by role take of an update"),
     "schedules": ("schedules", "agentic groups under barrier, pipeline, segments and overlapped, at equal tokens"),
     "code_tests": ("code_tests", "tests of programs: warm sandboxes and the order of work against a fresh interpreter"),
     "math_answers": ("math_answers", "mathematical answers graded by the pool, against math-verify alone"),
