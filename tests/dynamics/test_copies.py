@@ -18,7 +18,7 @@ from rolecall.dynamics.settings import DynamicsSettings
 from rolecall.errors import ConfigError
 from rolecall.learner import learner as learner_module
 from rolecall.learner.config import LearnerConfig
-from rolecall.learner.copies import CopyGrams, copies_by_role, copy_gradients, relabelled
+from rolecall.learner.copies import CopyGrams, copy_gradients, relabelled
 from rolecall.learner.learner import Learner
 from rolecall.learner.packing import Weighted
 from rolecall.records import Sample
@@ -132,7 +132,6 @@ def test_the_samples_of_one_trajectory_stay_together() -> None:
         for token in (5, 6)
     ]
     assert len(relabelled(samples, 0, 1)) == 8
-    assert copies_by_role([*samples, make_sample([1], [2], 1.0, role="judge")]) == {"judge": 1, "voter": 2}
 
 
 def test_a_copy_without_a_gradient_counts_as_one_of_zero() -> None:

@@ -30,18 +30,6 @@ class CopyGrams:
     units: int
 
 
-def copies_by_role(samples: Iterable[Sample]) -> dict[str, int]:
-    """How many copies of each role have trained tokens among the samples.
-
-    >>> copies_by_role([])
-    {}
-    """
-    found: dict[str, set[int]] = defaultdict(set)
-    for sample in samples:
-        found[sample.role].add(sample.copy)
-    return {role: len(copies) for role, copies in sorted(found.items())}
-
-
 def relabelled(samples: Iterable[Sample], seed: int, step: int) -> dict[Trajectory, int]:
     """The copy that chance gives each trajectory of one role: as many to each copy as it has, dealt in an order that
     is drawn from `seed`, `step` and the trajectory alone."""
