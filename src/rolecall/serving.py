@@ -118,9 +118,14 @@ def substitute(text: str, role: str, like: PolicyConfig, api_key_env: str | None
     if text.startswith(("http://", "https://")):
         raise UsageError(f"{role} = {text!r} names an endpoint and no model; wanted MODEL@URL, such as my-model@{text}")
     other = OTHER_RUN.fullmatch(text)
-    folder, checkpoint = (other["folder"], other["checkpoint"]) if other else (text, "best")
-    if (Path(folder) / "config.toml").is_file():
-        return _of_run(text, Path(folder), checkpoint, role)
+    name, checkpoint = (other["folder"], other["checkpoint"]) if other else (text, "best")
+    folder = Path(name).expanduser()
+    if text and (folder / "config.toml").is_file():
+        return _of_run(text, folder, checkpoint, role)
+    if other or not text:
+        raise UsageError(
+            f"{role} = {text!r} names nobody: {name!r} is no run folder; wanted one, a model, or MODEL@URL"
+        )
     resolve_model(text)
     dtype = like.dtype if like.kind != "api" else PolicyConfig().dtype
     return Substitute(name=text, row={"kind": "frozen", "model": text, "dtype": dtype})

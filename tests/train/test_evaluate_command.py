@@ -269,6 +269,8 @@ def test_tasks_that_were_trained_on_are_told(run: Path, tmp_path: Path) -> None:
         ({"solvr": "builtin:tiny"}, "no role 'solvr'; did you mean 'solver'"),
         ({"solver": "http://localhost:1/v1"}, "wanted MODEL@URL"),
         ({"solver": "no such/folder/at all"}, "is no folder and no hub id"),
+        ({"solver": "runs/mistyped@last"}, "names nobody: 'runs/mistyped' is no run folder"),
+        ({"solver": ""}, "names nobody"),
         ({"solver": "builtin:tny"}, "no built-in model 'tny'"),
         ({"solver": "{model = 3"}, "no inline table"),
         ({"solver": '{modl = "m"}'}, "did you mean 'model'"),
