@@ -31,4 +31,4 @@ def test_memory_that_is_freed_and_asked_for_again_costs_no_page_faults():
         how: int(subprocess.run([sys.executable, "-c", SCRIPT, how], capture_output=True, text=True, check=True).stdout)
         for how in ("keep", "plain")
     }
-    assert faults["keep"] < 1000 < faults["plain"]  # 131,072 pages of 4 KiB are asked for
+    assert faults["keep"] < 40_000 < 100_000 < faults["plain"]  # of 131,072; a block may move
