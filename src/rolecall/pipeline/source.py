@@ -93,6 +93,7 @@ class PipelineSource:
         """Generate until the learner has something to train, and return it, graded."""
         self.forest.begin_step(step)
         begun, grading_s = time.monotonic(), self.clock.grading_s
+        self.clock.begin()  # before the loop runs: what ended while it stood still comes first there
         with rare_garbage_collection():
             released = self.runner.run(self._until_update())
         seconds, grading_s = time.monotonic() - begun, self.clock.grading_s - grading_s
@@ -115,6 +116,7 @@ class PipelineSource:
         """Do `work` in a thread while completions are generated, when overlapped; else just do it."""
         if self.schedule.ticks:
             return work()
+        self.clock.begin()
         return self.runner.run(self._beside(work))
 
     def updated(self, versions: Mapping[str, int]) -> None:
@@ -134,7 +136,6 @@ class PipelineSource:
 
     async def _until_update(self) -> list[Released]:
         """Let the scheduler's rows run until there is an update to make."""
-        self.clock.begin()
         while True:
             await self._go_on()
             if (released := self._update()) is not None:
@@ -157,7 +158,6 @@ class PipelineSource:
         return self.scheduler.update()
 
     async def _beside(self, work: Callable[[], T]) -> T:
-        self.clock.begin()
         future = asyncio.ensure_future(asyncio.to_thread(work))
         future.add_done_callback(lambda _: self._woken.set())
         while not future.done():
