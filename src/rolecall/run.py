@@ -15,7 +15,6 @@ from rolecall.algorithms.diagnose import Reason, reasons
 from rolecall.assemble import Plan, losses, make_renderers, make_tasks
 from rolecall.cliff_guard import CliffGuard
 from rolecall.dynamics.behaviour import behaviour_metrics
-from rolecall.dynamics.monitor import DynamicsMonitor
 from rolecall.engines.router import make_engine
 from rolecall.evaluate import Evaluation, summarise
 from rolecall.grading.episodes import grade_episodes
@@ -23,13 +22,12 @@ from rolecall.grading.health import GraderWatch, faults_in_words
 from rolecall.grading.pool import GraderPool
 from rolecall.inflight import InFlight
 from rolecall.learner.checkpoint import seed_random
-from rolecall.learner.learner import Learner
 from rolecall.learner.progress import UpdateReport
 from rolecall.learner.samples import build_samples, by_policy
 from rolecall.notes import step_notes
 from rolecall.partners import Partners, partner_specs
 from rolecall.policies.build import build_policies
-from rolecall.policies.parity import Parity, probe_sequences
+from rolecall.policies.parity import Parity
 from rolecall.policies.publish import Publisher
 from rolecall.progress import Progress
 from rolecall.records import CreditUnit, GradedEpisode, Task
@@ -37,7 +35,8 @@ from rolecall.rollout.loop import LoopRunner
 from rolecall.rollout.transcript import Transcript
 from rolecall.run_episodes import episode_rows, evaluation_plans, make_collector
 from rolecall.run_folder import RunFolder, environment_changes
-from rolecall.run_state import Checkpoints, FlatRun, Totals
+from rolecall.run_setup import make_monitor, probe_prompts, quiet_transformers
+from rolecall.run_state import Checkpoints, Totals, flat_run
 from rolecall.sources import make_source
 from rolecall.tasks.base import TaskSplits
 from rolecall.tasks.stream import TaskStream
@@ -83,7 +82,8 @@ class Run:
             )
             opened.callback(self.engine.shut_down)
             self.publisher = Publisher(self.engine, self.policies)
-            self.parity = Parity(self.engine, self.publisher, self.policies, self._probe_sequences(), seed=config.seed)
+            prompts = probe_prompts(self.learners, config)
+            self.parity = Parity(self.engine, self.publisher, self.policies, prompts, seed=config.seed)
             self.partners = (
                 Partners(plan, folder, self.policies, self.parity, self.loop.run) if config.partners.share else None
             )
@@ -121,7 +121,7 @@ class Run:
         anything for `rollout.max_flat_steps` steps."""
         while not self.is_last:
             if self.is_flat:
-                raise FlatRun(self._flat_words())
+                raise flat_run(self.plan, self.totals, self.step, self.folder.path)
             self.folder.forget_ends()
             self.step += 1
             self.metrics, self.times = {}, defaultdict(float)
@@ -363,22 +363,6 @@ class Run:
 
     # -- helpers ------------------------------------------------------------------------------------------------------
 
-    def _flat_words(self) -> str:
-        roles = ", ".join(self.plan.table.train_roles)
-        why = self.totals.flat_why or f"no turn of a trained role ({roles}) earned more or less than its peers"
-        return (
-            f"{self.totals.flat_steps} steps in a row have taught nothing, up to step {self.step} "
-            f"(rollout.max_flat_steps is {self.config.rollout.max_flat_steps}): {why}. All up to that step is kept; "
-            f"change what the reason names, or go on all the same with: rolecall train --resume --run "
-            f"{self.folder.path} --set rollout.max_flat_steps=0"
-        )
-
-    def _probe_sequences(self) -> list[tuple[list[int], list[int]]]:
-        if not self.learners:
-            return []
-        vocab = min(int(learner.module.model.config.vocab_size) for learner in self.learners.values())
-        return probe_sequences(vocab, num=self.config.parity.num_prompts, seed=self.config.seed)
-
     def _clock(self) -> None:
         self.totals.wall_s = time.monotonic() - self._begun
 
@@ -389,28 +373,3 @@ class Run:
             yield
         finally:
             self.times[name] += time.monotonic() - begun
-
-
-def make_monitor(plan: Plan, learners: Mapping[str, Learner]) -> DynamicsMonitor:
-    """What watches the roles of a run, under the settings of its `[dynamics]`."""
-    coarse = [
-        name
-        for name, learner in learners.items()
-        if learner.config.precision != "float32" or plan.table.specs[name].dtype != "float32"
-    ]
-    return DynamicsMonitor(
-        learners,
-        plan.table.roles,
-        plan.config.dynamics,
-        train_roles=plan.table.train_roles,
-        temperatures={role: sampling.temperature for role, sampling in plan.sampling.items()},
-        coarse=coarse,
-        workflow=plan.workflow,
-    )
-
-
-def quiet_transformers() -> None:
-    """No progress bars of Transformers between the lines of the run."""
-    from transformers.utils import logging
-
-    logging.disable_progress_bar()

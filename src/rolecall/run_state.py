@@ -129,3 +129,14 @@ def finished_summary(plan: Plan, folder: RunFolder) -> dict[str, Any] | None:
     cliff = summary.get("cliff", {})
     stopped = bool(cliff.get("stopped")) and cliff["on_cliff"] == config.evaluation.on_cliff
     return summary if spent or stopped or summary["steps"] >= config.steps else None
+
+
+def flat_run(plan: Plan, totals: Totals, step: int, folder: Path) -> FlatRun:
+    """Why a run stops that has taught nothing for `rollout.max_flat_steps` steps, and how to go on."""
+    roles = ", ".join(plan.table.train_roles)
+    why = totals.flat_why or f"no turn of a trained role ({roles}) earned more or less than its peers"
+    return FlatRun(
+        f"{totals.flat_steps} steps in a row have taught nothing, up to step {step} (rollout.max_flat_steps is "
+        f"{plan.config.rollout.max_flat_steps}): {why}. All up to that step is kept; change what the reason names, or "
+        f"go on all the same with: rolecall train --resume --run {folder} --set rollout.max_flat_steps=0"
+    )

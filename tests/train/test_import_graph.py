@@ -52,6 +52,7 @@ LAYERS: dict[str, int] = {
     "partners": 13,
     "run_episodes": 13,
     "run_state": 13,
+    "run_setup": 13,
     "trackers": 13,
     "serving": 14,
     "sources": 14,
