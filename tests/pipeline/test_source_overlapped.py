@@ -254,20 +254,22 @@ def test_groups_that_a_checkpoint_finds_with_the_graders_are_graded_and_their_ch
 
 
 def test_time_in_which_the_loop_stood_still_is_neither_generating_nor_grading(monkeypatch):
-    """Graders answer from a thread while nothing runs the loop, between two steps."""
+    """Graders answer while nothing runs the loop, between two steps, and what came is seen before the step begins."""
     made = source_of(engine_of(), schedule=overlapped(max_staleness=9), sampler=SMALL, tasks_per_step=4)
     made.collect(1)
     graded = made.graders.grade_many
 
     async def later(answers: Any) -> Any:
+        grades = await graded(answers)
         await asyncio.get_running_loop().run_in_executor(None, time.sleep, 0.1)
-        return await graded(answers)
+        return grades
 
     monkeypatch.setattr(made.graders, "grade_many", later)
     made.beside(lambda: time.sleep(0.02))
     assert made.clock.gradings
     learn(made)
     time.sleep(0.5)  # publishing, validation, the checkpoint
+    made.runner.loop.call_soon(lambda: made.clock.mark(made.scheduler.running))  # a reply came in the meantime
     begun = time.monotonic()
     two = made.collect(2)
     seconds = time.monotonic() - begun
