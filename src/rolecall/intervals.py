@@ -37,7 +37,7 @@ EMPTY = Estimate(mean=math.nan, low=math.nan, high=math.nan, n=0, num_tasks=0)
 def _wilson_bounds(p: float, n: float) -> tuple[float, float]:
     centre = (p + Z95**2 / (2 * n)) / (1 + Z95**2 / n)
     half = Z95 * math.sqrt(p * (1 - p) / n + Z95**2 / (4 * n**2)) / (1 + Z95**2 / n)
-    return max(0.0, centre - half), min(1.0, centre + half)
+    return max(0.0, min(p, centre - half)), min(1.0, max(p, centre + half))  # at 0 and 1 rounding may pass p
 
 
 def wilson(successes: float, n: int) -> Estimate:

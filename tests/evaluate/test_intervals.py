@@ -38,6 +38,14 @@ def test_an_all_right_set_still_has_an_interval():
     assert estimate.high == 1.0
 
 
+@pytest.mark.parametrize("value", [0.0, 1.0])
+def test_an_interval_holds_its_mean_at_both_ends(value):
+    for tasks in range(1, 60):
+        for samples in (1, 2, 3):
+            for estimate in (proportion([[value] * samples] * tasks), wilson(value * tasks, tasks)):
+                assert estimate.low <= estimate.mean <= estimate.high
+
+
 def test_ragged_clusters_are_covered_as_often_as_the_interval_says():
     draw, covered = random.Random(0), 0
     for _ in range(500):
