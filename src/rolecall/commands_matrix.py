@@ -9,6 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
+from rolecall.errors import UsageError
+
 
 def register(app: typer.Typer) -> None:
     """Add `matrix` to the command line."""
@@ -33,6 +35,8 @@ def matrix(
     something is missing."""
     from rolecall.matrix import MatrixFolder, load_matrix, plan, run_matrix
 
+    if as_json and not dry_run:
+        raise UsageError("--json lists the cells of --dry-run; give both, or leave it out")
     found = load_matrix(file).only(tuple(only))
     if jobs is not None:
         found = found.with_jobs(jobs)

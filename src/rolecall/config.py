@@ -317,6 +317,13 @@ def load_config(path: str | Path, overrides: Sequence[str] = ()) -> RunConfig:
     """Read a TOML recipe, apply `key.path=value` overrides, check everything. `ConfigError` names what is wrong. A
     recipe without a name has that of its file."""
     data = apply_overrides(read_recipe(Path(path)), overrides)
+    if {"base", "axes"} <= data.keys():
+        raise ConfigError(f"{str(path)!r} is a matrix of runs and no recipe; run it with: rolecall matrix {path}")
+    if not {"workflow", "algorithm"} & data.keys():
+        raise ConfigError(
+            f"{str(path)!r} is no whole recipe: [workflow] and [algorithm] are missing. Add them, or write a recipe "
+            f'that has them and extends this one, by its path from there: extends = "{Path(path).name}"'
+        )
     return make_config({"name": Path(path).stem, **data}, source=str(path))
 
 

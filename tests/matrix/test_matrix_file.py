@@ -164,6 +164,18 @@ def test_the_dry_run_lists_every_cell_as_json(matrix, tmp_path):
     assert "as many tokens as Voting-IP-0.8M-Sums" in CliRunner().invoke(app, arguments).output
 
 
+def test_a_recipe_is_told_from_a_matrix(tmp_path: Path) -> None:
+    (tmp_path / "demo.toml").write_text(tomli_w.dumps(RECIPE))
+    with pytest.raises(ConfigError, match=r"is a recipe and no matrix; train it with: rolecall train .*demo.toml"):
+        load_matrix(tmp_path / "demo.toml")
+
+
+def test_json_without_the_dry_run_is_refused(tmp_path: Path) -> None:
+    result = CliRunner().invoke(app, ["matrix", str(tmp_path / "none.toml"), "--json"])
+    assert isinstance(result.exception, UsageError)
+    assert "--json lists the cells of --dry-run" in str(result.exception)
+
+
 def test_cells_side_by_side_are_what_cores_and_memory_allow(monkeypatch):
     monkeypatch.setattr("os.sched_getaffinity", lambda pid: set(range(8)), raising=False)
     monkeypatch.setattr("rolecall.matrix.execute.free_memory_gib", lambda: 7.0)

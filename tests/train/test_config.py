@@ -205,6 +205,17 @@ def test_unreadable_recipes_are_named(tmp_path):
         make_config({})
 
 
+def test_a_matrix_and_a_table_of_tasks_are_told_from_a_recipe(tmp_path):
+    (tmp_path / "matrix.toml").write_text('base = "a.toml"\n[axes.task.Sums]')
+    with pytest.raises(
+        ConfigError, match=r"is a matrix of runs and no recipe; run it with: rolecall matrix .*matrix.toml"
+    ):
+        load_config(tmp_path / "matrix.toml")
+    (tmp_path / "tasks.toml").write_text('[tasks]\nname = "reasoning_gym"')
+    with pytest.raises(ConfigError, match=r"\[workflow\] and \[algorithm\] are missing.* extends = .*tasks.toml"):
+        load_config(tmp_path / "tasks.toml")
+
+
 def test_the_fingerprint_ignores_what_a_resumed_run_may_change():
     assert config_fingerprint(config()) == config_fingerprint(config(steps=500, evaluation={"every_steps": 3}))
     assert config_fingerprint(config()) != config_fingerprint(config(learner={"lr": 1e-3}))

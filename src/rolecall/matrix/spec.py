@@ -154,6 +154,8 @@ def _read(path: Path) -> MatrixConfig:
         raise ConfigError(f"matrix {str(path)!r} cannot be read ({error.strerror}); give a .toml file") from None
     except ValueError as error:
         raise ConfigError(f"matrix {str(path)!r} is not TOML: {error}") from None
+    if "axes" not in data and {"workflow", "extends"} & data.keys():
+        raise ConfigError(f"{str(path)!r} is a recipe and no matrix; train it with: rolecall train {path}")
     try:
         return MatrixConfig.model_validate(data)
     except ValidationError as error:
