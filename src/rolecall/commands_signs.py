@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -42,7 +43,8 @@ def signs(
     for path, table in fallen:
         typer.echo(f"  {path.name}: seen at step {table.fall} of {table.last}")
     for record in records:
-        missing = f" ({record.unmeasured} runs do not have it)" if record.unmeasured else ""
+        has_not = "run does" if record.unmeasured == 1 else "runs do"
+        missing = f" ({record.unmeasured} {has_not} not have it)" if record.unmeasured else ""
         typer.echo(f"{record.words}{missing}")
 
 
@@ -56,11 +58,17 @@ def thresholds(given: Sequence[str]) -> dict[str, float]:
         name, _, value = text.partition("=")
         if name not in known:
             raise UsageError(f"--threshold {text!r}: there is no sign {name!r}{nearest(name, known)}")
-        try:
-            found[name] = float(value)
-        except ValueError:
-            raise UsageError(f"--threshold {text!r}: {value!r} is no number; wanted {name}=0.5") from None
+        found[name] = _number(value)
+        if not math.isfinite(found[name]):
+            raise UsageError(f"--threshold {text!r}: {value!r} is no number; wanted {name}=0.5")
     return found
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan
 
 
 def run_folders(paths: Sequence[Path]) -> list[Path]:

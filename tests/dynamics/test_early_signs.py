@@ -156,7 +156,11 @@ def test_the_command_reads_run_folders_and_folders_of_runs(tmp_path: Path) -> No
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
-    [(["--threshold", "chi=1"], "did you mean 'chi2'"), (["--threshold", "chi2=x"], "'x' is no number")],
+    [
+        (["--threshold", "chi=1"], "did you mean 'chi2'"),
+        (["--threshold", "chi2=x"], "'x' is no number"),
+        (["--threshold", "chi2=nan"], "'nan' is no number"),
+    ],
 )
 def test_a_threshold_that_cannot_be_is_refused(tmp_path: Path, arguments: list[str], words: str) -> None:
     run = written(tmp_path / "a", RISES, 99)
