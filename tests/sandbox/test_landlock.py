@@ -15,7 +15,7 @@ import pytest
 
 from rolecall.code_problems import CodeProblem, ScriptTest
 from rolecall.debugging.check_sandbox import check_sandbox
-from rolecall.errors import SandboxError
+from rolecall.errors import SandboxError, UsageError
 from rolecall.grading import GraderPool
 from rolecall.records import GradeStatus, Task
 from rolecall.sandbox import Box, BoxLost, Job, Limits, Protection, library, protection
@@ -236,7 +236,7 @@ def test_a_pool_grades_under_landlock_as_it_does_under_bubblewrap(monkeypatch):
 
 
 def test_a_protection_that_is_none_is_an_error_with_the_names():
-    with pytest.raises(SandboxError, match=r"no protection is called 'landlok'; did you mean 'landlock'"):
+    with pytest.raises(UsageError, match=r"no protection is called 'landlok'; did you mean 'landlock'"):
         protection(name="landlok")
 
 

@@ -21,7 +21,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from rolecall.errors import SandboxError, nearest
+from rolecall.errors import SandboxError, UsageError, nearest
 from rolecall.sandbox.inside import landlock, seccomp
 from rolecall.sandbox.library import INSIDE, interpreter, library, new_home, package_folders, remove
 
@@ -104,7 +104,7 @@ def _named(name: str) -> tuple[Protection | None, tuple[str, ...]]:
     if not sys.platform.startswith("linux") or not seccomp.supported():
         return None, (f"{sys.platform} on {os.uname().machine}: wanted Linux on x86_64 or aarch64",)
     if name not in NAMES:
-        raise SandboxError(f"no protection is called {name!r}{nearest(name, NAMES)}")
+        raise UsageError(f"no protection is called {name!r}{nearest(name, NAMES)}")
     return _bubblewrap() if name == "bubblewrap" else _landlock(least=landlock.WHOLE)
 
 
