@@ -90,6 +90,7 @@ def _memory(plan: Plan, known: dict[str, int | None]) -> list[str]:
     in_learner: set[tuple[str, str]] = set()
     in_engine: set[tuple[str, str]] = set()
     workers = plan.config.engine.workers if plan.config.engine.mode == "processes" else 1
+    number = "worker" if workers == 1 else "workers"
     total, unknown = 0.0, 0
     for spec in plan.table.local.values():
         resolve_model(spec.model)  # a folder that is not there is an error; a hub id may wait for its network
@@ -118,7 +119,7 @@ def _memory(plan: Plan, known: dict[str, int | None]) -> list[str]:
         total += learner + engine * workers
         lines.append(
             f"{spec.name}: {base / 1e6:,.2f} M parameters, {trained / 1e6:,.2f} M trained; learner "
-            f"{learner / 2**20:,.1f} MiB, engine {engine * workers / 2**20:,.1f} MiB ({workers} workers)"
+            f"{learner / 2**20:,.1f} MiB, engine {engine * workers / 2**20:,.1f} MiB ({workers} {number})"
         )
     if unknown and unknown == len(plan.table.local):
         lines.append("in all: not known here")

@@ -170,7 +170,10 @@ def resolve_model(model: str) -> str:
             raise ConfigError(f"model {model!r} is a folder without config.json; wanted one saved by save_pretrained")
         return str(folder)
     if not HUB_ID.match(model):
-        raise ConfigError(f"model {model!r} is no folder and no hub id; wanted a path, 'owner/name' or 'builtin:tiny'")
+        raise ConfigError(
+            f"model {model!r} is no folder and no hub id; wanted a path, 'owner/name' or 'builtin:tiny'. A "
+            "folder that a recipe names is made first, as the recipe's first lines say"
+        )
     return model
 
 
