@@ -228,3 +228,23 @@ def test_publishing_starts_no_openmp_threads_that_would_make_the_learner_sleep_a
         torch.set_num_threads(before)
         engine.shut_down()
     assert threads[0] == threads[1] == threads[2]
+
+
+def test_what_a_worker_has_in_hand_is_known_without_a_look_at_its_jobs(folder):
+    engine = LocalEngine([PolicySpec(name="p", kind="model", model=folder)], LocalSettings(mode="inline", workers=1))
+    (worker,) = engine.workers
+    try:
+        asked = [request("p", [1] * length, length, max_tokens=3) for length in (2, 5)]
+        seen, plain = [], worker.generate
+
+        def watched(jobs):
+            with worker.lock:  # no reply is taken meanwhile
+                futures = plain(jobs)
+                seen.append(worker.cost)
+                return futures
+
+        worker.generate = watched
+        generate(engine, asked)
+        assert seen == [(2 + 3) + (5 + 3)] and worker.cost == 0
+    finally:
+        engine.shut_down()

@@ -45,6 +45,7 @@ class Worker:
         self.sending = threading.Lock()
         self.numbers = itertools.count(1)
         self.jobs: dict[int, tuple[Job, Future[Any]]] = {}
+        self.cost = 0  # columns that the jobs in its hands may fill
         self.calls: dict[int, Call] = {}
         self.ready: Future[Manifest] = Future()
         self.closing = False
@@ -83,12 +84,6 @@ class Worker:
     def pid(self) -> int | None:
         return self.process.pid if self.process is not None else None
 
-    @property
-    def cost(self) -> int:
-        """Columns that the jobs in its hands may fill."""
-        with self.lock:
-            return sum(job.cost for job, _ in self.jobs.values())
-
     def send(self, message: tuple[str, int, Any]) -> None:
         """Outside `lock`, which the reader needs: a full pipe must not stop both ends. A worker that has just died is
         noticed by the reader, which answers for it."""
@@ -100,6 +95,7 @@ class Worker:
         with self.lock:
             self.check_up()
             self.jobs.update({job.id: (job, future) for job, future in zip(jobs, futures, strict=True)})
+            self.cost += sum(job.cost for job in jobs)
         self.send(("generate", 0, list(jobs)))
         return futures
 
@@ -142,7 +138,9 @@ class Worker:
                 elif kind == "done":
                     for job_id, reply in payload:
                         if job_id in self.jobs:
-                            settle(self.jobs.pop(job_id)[1], reply)
+                            job, future = self.jobs.pop(job_id)
+                            self.cost -= job.cost
+                            settle(future, reply)
                 elif number in self.calls:
                     settle(self.calls.pop(number).future, payload)
 
@@ -164,6 +162,7 @@ class Worker:
             for _, future in self.jobs.values():
                 settle(future, self.broken or EngineError(words))
             self.jobs.clear()
+            self.cost = 0
             for number, call in list(self.calls.items()):
                 if not call.is_load or self.broken is not None:
                     settle(self.calls.pop(number).future, self.broken or EngineError(words))
@@ -200,6 +199,7 @@ class Worker:
             for future in open_futures:
                 settle(future, EngineError(f"worker {self.index} of the local engine was closed with requests open"))
             self.jobs.clear()
+            self.cost = 0
             self.calls.clear()
             self.connection.close()
 
