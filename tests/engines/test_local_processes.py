@@ -245,6 +245,7 @@ def test_what_a_worker_has_in_hand_is_known_without_a_look_at_its_jobs(folder):
 
         worker.generate = watched
         generate(engine, asked)
-        assert seen == [(2 + 3) + (5 + 3)] and worker.cost == 0
+        assert seen == [(2 + 3) + (5 + 3)]
+        assert worker.cost == 0
     finally:
         engine.shut_down()
