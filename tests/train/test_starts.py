@@ -11,6 +11,7 @@ import os
 import shutil
 import subprocess
 import sys
+import warnings
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -158,6 +159,17 @@ def test_a_learner_says_which_tensors_of_saved_weights_do_not_fit(
     adapter = SharedBase(model, other).add("a", LoraConfig(r=2, target_modules="all-linear", task_type="CAUSAL_LM"), 0)
     with pytest.raises(CheckpointError, match=words):
         adapter.load(checkpoint / "policies" / "shared" / "weights")
+
+
+def test_an_adapter_is_made_without_warnings_of_the_libraries(random_model: str) -> None:
+    import torch
+    from peft import LoraConfig
+
+    base = SharedBase(load_causal_lm(random_model, torch.float32, torch.device("cpu")), random_model)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", FutureWarning)
+        for name in ("a", "b"):
+            base.add(name, LoraConfig(r=2, target_modules="all-linear", task_type="CAUSAL_LM"), 0)
 
 
 def test_a_name_that_no_file_could_have_is_refused_with_the_limit() -> None:

@@ -6,6 +6,7 @@ shape [rank, in], and `.lora_B`, shape [out, rank].
 
 from __future__ import annotations
 
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -22,6 +23,8 @@ from rolecall.learner.logprobs import Split, find_split
 
 PEFT_PREFIX = "base_model.model."
 ADAPTER_FILE = "adapter_model.safetensors"
+OLD_NAME = "`is_gradient_checkpointing` is deprecated"
+"""PEFT asks a model by a name that Transformers warns about: nothing that a user could change."""
 
 
 class PolicyModule(ABC):
@@ -129,7 +132,8 @@ class SharedBase:
         from peft import get_peft_model
 
         slot = f"slot{len(self.slots)}_"
-        with torch.random.fork_rng(devices=_cuda_devices()):
+        with torch.random.fork_rng(devices=_cuda_devices()), warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message=OLD_NAME)
             torch.manual_seed(seed)
             if self.peft is None:
                 self.peft = get_peft_model(self.model, config, adapter_name=slot, autocast_adapter_dtype=not keep_dtype)
