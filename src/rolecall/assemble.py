@@ -155,8 +155,7 @@ def learner_config(config: RunConfig, policy: PolicyConfig) -> LearnerConfig:
 
 
 def spans_the_run(learner: LearnerConfig) -> bool:
-    fixed = learner.optimizer_steps == "fixed_minibatch"  # as many optimizer steps as there are samples for
-    return learner.schedule != "constant" and learner.schedule_steps == 0 and not fixed
+    return learner.schedule != "constant" and learner.schedule_steps == 0
 
 
 def own_learner(config: RunConfig, policy: PolicyConfig) -> LearnerConfig:

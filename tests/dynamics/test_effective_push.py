@@ -135,7 +135,7 @@ def test_settings_that_contradict_each_other_are_named() -> None:
         LearnerConfig(minibatch_sequences=0)
 
 
-def test_a_policy_may_have_its_own_and_a_schedule_then_asks_for_its_length(tiny_model: Tiny) -> None:
+def test_a_policy_may_have_its_own_and_a_schedule_spans_the_run_all_the_same() -> None:
     config = make_config(
         {
             "workflow": {"name": "voting"},
@@ -147,6 +147,18 @@ def test_a_policy_may_have_its_own_and_a_schedule_then_asks_for_its_length(tiny_
     )
     assert learner_config(config, PolicyConfig()).schedule_steps == 10
     own = learner_config(config, PolicyConfig(learner={"optimizer_steps": "fixed_minibatch"}))
-    assert (own.optimizer_steps, own.schedule_steps) == ("fixed_minibatch", 0)
-    with pytest.raises(ConfigError, match="set it to the optimizer steps of the whole run"):
-        learner_of(model_spec("voter", tiny_model()), own)
+    assert (own.optimizer_steps, own.schedule_steps) == ("fixed_minibatch", 10)
+
+
+def test_policies_with_more_optimizer_steps_follow_the_same_schedule_by_training_steps(tiny_model: Tiny) -> None:
+    config = replace(FIXED, schedule="cosine", warmup_steps=1, schedule_steps=4)
+    folder, rates = tiny_model(), {"voter": [], "aggregator": []}
+    for name, seen in rates.items():
+        learner = learner_of(adapter_spec(name, folder), config)
+        for step in range(1, 5):
+            metrics = learner.update([s for s in voting(step) if s.policy == name], step).metrics
+            seen.append(metrics[f"learner/{name}/lr"])
+            saved, learner = learner.state_dict(), learner_of(adapter_spec(name, folder), config)
+            learner.load_state_dict(saved)  # a resumed run goes on at the same place
+    # warm-up of one, then half a cosine over three: 1, 1, 1/2, 0
+    assert rates["voter"] == rates["aggregator"] == pytest.approx([1e-3, 1e-3, 5e-4, 0.0])

@@ -34,6 +34,8 @@ def test_every_cell_of_a_matrix_resolves(name: str) -> None:
     controls = [cell for cell in matrix.cells if cell.is_control]
     assert (len(matrix.cells) - len(controls), len(controls)) == MATRICES[name]
     assert all(cell.config.evaluation.every_steps and cell.config.tasks.sizes.validation for cell in matrix.cells)
+    learners = [learner for cell in matrix.cells for learner in make_plan(cell.config).learners.values()]
+    assert all(learner.schedule == "constant" or learner.schedule_steps for learner in learners)
 
 
 def test_the_cells_of_the_study_have_its_names_and_settings() -> None:

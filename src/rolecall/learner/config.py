@@ -35,7 +35,8 @@ class LearnerConfig:
     `optimizer_steps`: `one` makes `minibatches` optimizer steps in a training step, one as it comes, however many
     trajectories there are; `fixed_minibatch` as many as they fill minibatches of `minibatch_sequences`, rounded to the
     nearest and at least one, so that a policy whose role has three copies makes three to another's one (the workflow
-    study, arXiv 2605.24202).
+    study, arXiv 2605.24202). Nobody knows beforehand how many that makes, so `warmup_steps` and `schedule_steps` then
+    count training steps, and policies with more optimizer steps follow the same schedule.
 
     >>> LearnerConfig().lr
     1e-05
@@ -93,8 +94,9 @@ class LearnerConfig:
             )
         if self.schedule != "constant" and 0 < self.schedule_steps <= self.warmup_steps:
             raise ConfigError(
-                f"learner.schedule is {self.schedule!r} over {self.schedule_steps} optimizer steps with "
-                f"{self.warmup_steps} of warm-up; set learner.schedule_steps to the optimizer steps of the whole run"
+                f"learner.schedule is {self.schedule!r} over {self.schedule_steps} steps with "
+                f"{self.warmup_steps} of warm-up; set learner.schedule_steps to the optimizer steps of the whole run "
+                "(under fixed_minibatch its training steps)"
             )
 
 

@@ -59,7 +59,7 @@ class Learner:
         if config.schedule != "constant" and config.schedule_steps == 0:
             raise ConfigError(
                 f"policy {name!r}: learner.schedule is {config.schedule!r} and learner.schedule_steps is 0; set it to "
-                "the optimizer steps of the whole run"
+                "the optimizer steps of the whole run (under fixed_minibatch its training steps)"
             )
         self.name = name
         self.module = module
@@ -70,6 +70,7 @@ class Learner:
         self.watch = UpdateWatch(list(self.parameters.values()))
         self.interventions = Interventions(interventions, roles, list(self.parameters.values()), self.optimizer)
         self.optimizer_steps = 0
+        self.training_steps = 0  # those in which an optimizer step was made
         self.lr_scale = 1.0  # what the cliff guard has made of the learning rate
         self.version = 0
         self.device = next(iter(self.parameters.values())).device
@@ -104,6 +105,7 @@ class Learner:
                     raise
                 self._fail("oom", f"step {step}: out of memory: {error}", progress)
             offset += len(part)
+        self.training_steps += progress.steps > 0
         return progress.report(self.name, samples, lr=self.optimizer.param_groups[0]["lr"])
 
     def score(
@@ -139,6 +141,7 @@ class Learner:
         return {
             "optimizer": self.optimizer.state_dict(),
             "optimizer_steps": self.optimizer_steps,
+            "training_steps": self.training_steps,
             "lr_scale": self.lr_scale,
             "version": self.version,
             "parameters": list(self.parameters),
@@ -153,6 +156,7 @@ class Learner:
         self.watch.load_state_dict(state.get("watch", {"means": {}}))
         self.interventions.load_state_dict(state["interventions"])
         self.optimizer_steps = state["optimizer_steps"]
+        self.training_steps = state.get("training_steps", self.optimizer_steps)
         self.lr_scale = state.get("lr_scale", 1.0)
         self.version = state["version"]
 
@@ -186,8 +190,10 @@ class Learner:
         persistence = self.watch.before_step(gradients)
         scaled = self.interventions.before_clip(gradients, progress.roles)
         clip_gradients(self.parameters, scaled, config.max_grad_norm)
+        fixed = config.optimizer_steps == "fixed_minibatch"
+        done = self.training_steps if fixed else self.optimizer_steps
         for group in self.optimizer.param_groups:
-            group["lr"] = learning_rate(config, self.optimizer_steps) * self.lr_scale
+            group["lr"] = learning_rate(config, done) * self.lr_scale
         self.optimizer.step()
         self.interventions.after_step(clip_factor(scaled, config.max_grad_norm))
         applied = self.watch.after_step()

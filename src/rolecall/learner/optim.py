@@ -22,8 +22,8 @@ def make_optimizer(parameters: Mapping[str, nn.Parameter], config: LearnerConfig
     )
 
 
-def learning_rate(config: LearnerConfig, optimizer_steps: int) -> float:
-    """The rate of the next optimizer step, after `optimizer_steps` of them.
+def learning_rate(config: LearnerConfig, done: int) -> float:
+    """The rate of the next step after `done` of them: optimizer steps, or training steps under `fixed_minibatch`.
 
     Linear warm-up to `lr` over `warmup_steps`; then constant, or down to `min_lr_ratio * lr` along half a cosine or a
     line, reached with the last of `schedule_steps`, and kept.
@@ -31,12 +31,12 @@ def learning_rate(config: LearnerConfig, optimizer_steps: int) -> float:
     >>> [learning_rate(LearnerConfig(lr=1.0, warmup_steps=2), n) for n in range(3)]
     [0.5, 1.0, 1.0]
     """
-    if optimizer_steps < config.warmup_steps:
-        return config.lr * (optimizer_steps + 1) / config.warmup_steps
+    if done < config.warmup_steps:
+        return config.lr * (done + 1) / config.warmup_steps
     if config.schedule == "constant":
         return config.lr
     span = max(config.schedule_steps - config.warmup_steps - 1, 1)
-    progress = min((optimizer_steps - config.warmup_steps) / span, 1.0)
+    progress = min((done - config.warmup_steps) / span, 1.0)
     remaining = 1.0 - progress if config.schedule == "linear" else 0.5 * (1.0 + math.cos(math.pi * progress))
     return config.lr * (config.min_lr_ratio + (1.0 - config.min_lr_ratio) * remaining)
 
