@@ -6,6 +6,7 @@ of any length can join at any time, and the distance of two columns is the dista
 
 from __future__ import annotations
 
+import weakref
 from typing import Any
 
 import torch
@@ -21,7 +22,7 @@ class ColumnLayer(CacheLayerMixin):  # type: ignore[misc]
 
     def __init__(self, owner: ColumnCache) -> None:
         super().__init__()
-        self.owner = owner
+        self.owner: Any = weakref.proxy(owner)  # a cycle would keep a dropped cache until the collector comes
 
     def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
         self.keys = self.owner.allocate(key_states)
