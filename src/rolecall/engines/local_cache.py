@@ -22,7 +22,13 @@ class ColumnLayer(CacheLayerMixin):  # type: ignore[misc]
 
     def __init__(self, owner: ColumnCache) -> None:
         super().__init__()
-        self.owner: Any = weakref.proxy(owner)  # a cycle would keep a dropped cache until the collector comes
+        self.reference = weakref.ref(owner)  # a cycle would keep a dropped cache until the collector comes
+
+    @property
+    def owner(self) -> ColumnCache:
+        owner = self.reference()
+        assert owner is not None
+        return owner
 
     def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
         self.keys = self.owner.allocate(key_states)
