@@ -20,6 +20,7 @@ from rolecall.config import overlay
 from rolecall.errors import ConfigError, UsageError
 from rolecall.matrix import Matrix, load_matrix
 from rolecall.matrix.execute import side_by_side
+from rolecall.matrix.folder import MatrixFolder
 from rolecall.matrix.spec import Limits
 
 RECIPE: dict[str, Any] = {
@@ -183,3 +184,16 @@ def test_cells_side_by_side_are_what_cores_and_memory_allow(monkeypatch):
     assert side_by_side(Limits(cores_per_cell=1, memory_per_cell_gib=2.0)) == 3
     assert side_by_side(Limits(cores_per_cell=16)) == 1
     assert side_by_side(Limits(jobs=5, cores_per_cell=16)) == 5
+
+
+def test_a_cell_that_was_killed_between_its_summary_and_its_report_is_not_done(
+    matrix: Callable[..., Matrix], tmp_path: Path
+) -> None:
+    cell = matrix().cells[0]
+    folder = MatrixFolder(path=tmp_path / "out")
+    folder.prepare(cell, token_budget=None)
+    assert folder.state(cell) == "unfinished"
+    (folder.run(cell.name) / "summary.json").write_text(json.dumps({"steps": cell.config.steps}))
+    assert folder.state(cell) == "unfinished"
+    (folder.run(cell.name) / "report.html").write_text("<p>")
+    assert folder.state(cell) == "done"

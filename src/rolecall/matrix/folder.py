@@ -86,7 +86,9 @@ class MatrixFolder:
                 "now; remove that folder, or choose another with --out"
             )
         summary = read_json(self.run(cell.name) / "summary.json")
-        return "done" if summary is not None and has_ended(wanted, summary) else "unfinished"
+        if summary is None or not has_ended(wanted, summary):
+            return "unfinished"
+        return "done" if (self.run(cell.name) / "report.html").is_file() else "unfinished"  # killed between the two
 
     def prepare(self, cell: Cell, *, token_budget: int | None) -> None:
         """Write the cell's configuration into its run folder, so that `rolecall train --resume` begins it or goes on
