@@ -50,18 +50,16 @@ class RoleGradients:
         if len(self.roles) == 1:
             return
         self._touched |= {index for index, parameter in enumerate(self.parameters) if parameter.grad is not None}
-        buffer = self._flat()
+        buffer = take_gradients(self.parameters)
         if self.keep:
             self.buffers[role] = buffer
         if self.sketch is not None:
             self.sketches[role] = self.sketch(buffer)
-            self._norms[role] = math.sqrt(inner_product(buffer, buffer))
+            self._norms[role] = vector_norm(buffer)
         if self._total is None:
             self._total = buffer.clone() if self.keep else buffer
         else:
             self._total += buffer
-        for parameter in self.parameters:
-            parameter.grad = None
 
     def finish(self) -> list[list[float]]:
         """Write the sum back into the parameters' gradients; returns the inner products of the roles, [role][role], or
@@ -79,7 +77,7 @@ class RoleGradients:
             if index in self._touched:
                 parameter.grad = total[offset : offset + size].view_as(parameter).to(parameter.dtype)
             offset += size
-        self.norm = math.sqrt(inner_product(total, total))
+        self.norm = vector_norm(total)
         kept = self.buffers or self.sketches
         gram = [[0.0] * len(kept) for _ in kept]
         for i, left in enumerate(kept):
@@ -98,16 +96,30 @@ class RoleGradients:
 
     def flat(self, role: str) -> Tensor:
         """The role's gradient as one flat float32 vector; after `finish`, and before the gradient is clipped."""
-        return self.buffers[role] if role in self.buffers else self._flat()
-
-    def _flat(self) -> Tensor:
-        grads = ((parameter, parameter.grad) for parameter in self.parameters)
-        return flatten(torch.zeros_like(parameter) if grad is None else grad for parameter, grad in grads)
+        return self.buffers[role] if role in self.buffers else flat_gradients(self.parameters)
 
 
 def flatten(tensors: Iterable[Tensor]) -> Tensor:
     """One flat float32 copy of all tensors, end to end."""
     return torch.cat([tensor.detach().reshape(-1).float() for tensor in tensors])
+
+
+def flat_gradients(parameters: Iterable[nn.Parameter]) -> Tensor:
+    """One flat float32 copy of the accumulated gradients, 0 where a parameter has none."""
+    return flatten(torch.zeros_like(p) if p.grad is None else p.grad for p in parameters)
+
+
+def take_gradients(parameters: Sequence[nn.Parameter]) -> Tensor:
+    """`flat_gradients`, after which the accumulators start again from zero."""
+    flat = flat_gradients(parameters)
+    for parameter in parameters:
+        parameter.grad = None
+    return flat
+
+
+def vector_norm(flat: Tensor) -> float:
+    """The Euclidean norm of a flat float32 vector, as exact as `inner_product`."""
+    return math.sqrt(inner_product(flat, flat))
 
 
 def inner_product(left: Tensor, right: Tensor, chunk: int = 1 << 24) -> float:

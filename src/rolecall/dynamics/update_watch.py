@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from rolecall.dynamics.formulas import ratio
-from rolecall.dynamics.role_gradients import RoleGradients, flatten, inner_product
+from rolecall.dynamics.role_gradients import RoleGradients, flat_gradients, flatten, inner_product, vector_norm
 from rolecall.dynamics.settings import DynamicsSettings
 from rolecall.dynamics.sketch import CountSketch
 
@@ -83,18 +83,14 @@ class UpdateWatch:
         with self.timed():
             before, vectors = self._held, self._vectors
             self._held, self._vectors = None, {}
-            weight_norm = math.sqrt(inner_product(before, before))
+            weight_norm = vector_norm(before)
             delta = flatten(self.parameters).sub_(before)
-            grads = (parameter.grad for parameter in self.parameters)
-            asked = flatten(
-                torch.zeros_like(parameter) if grad is None else grad
-                for parameter, grad in zip(self.parameters, grads, strict=True)
-            ).ne_(0)
+            asked = flat_gradients(self.parameters).ne_(0)
             asked_all = int(torch.count_nonzero(asked))
             moved = int(torch.count_nonzero(asked.mul_(delta)))
             short = delta if self.sketch is None else self.sketch(delta)
             return Applied(
-                update_norm=math.sqrt(inner_product(delta, delta)),
+                update_norm=vector_norm(delta),
                 weight_norm=weight_norm,
                 moved=ratio(moved, asked_all),
                 along={role: -inner_product(vector, short) for role, vector in vectors.items()},

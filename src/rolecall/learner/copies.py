@@ -11,11 +11,10 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor, nn
 
 from rolecall.dynamics.formulas import Gram
-from rolecall.dynamics.role_gradients import flatten, inner_product
+from rolecall.dynamics.role_gradients import inner_product, take_gradients
 from rolecall.learner.packing import Trajectory, Weighted, draw, trajectory
 from rolecall.records import Sample
 
@@ -69,21 +68,12 @@ def copy_gradients(
         control: dict[int, Tensor] = {}
         for (copy, label), inside in sorted(cells.items()):
             backward(inside)
-            vector = _taken(parameters)
+            vector = take_gradients(parameters)
             vector = vector if reduce is None else reduce(vector)
             _add(control, label, vector.clone())
             _add(true, copy, vector)
         found[role] = CopyGrams(true=_gram(true, copies), control=_gram(control, copies), units=len(labels))
     return found
-
-
-def _taken(parameters: Sequence[nn.Parameter]) -> Tensor:
-    """The accumulated gradient as one flat vector; the accumulators start again from zero."""
-    with torch.no_grad():
-        flat = flatten(torch.zeros_like(p) if p.grad is None else p.grad for p in parameters)
-    for parameter in parameters:
-        parameter.grad = None
-    return flat
 
 
 def _add(sums: dict[int, Tensor], copy: int, vector: Tensor) -> None:

@@ -25,7 +25,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from rolecall.dynamics.role_gradients import RoleGradients, flatten, inner_product
+from rolecall.dynamics.role_gradients import RoleGradients, flat_gradients, inner_product, vector_norm
 from rolecall.interventions.formulas import (
     balance_scales,
     coherence,
@@ -115,7 +115,7 @@ class Interventions:
             figures.add(f"interventions/{role}/scale", balanced.get(role, 1.0) * damped * copies * one.lr_scale, 1.0)
         norm = self._scale_gradients(flat, gradients.norm, on_gradient)
         if self.on_update and not self.only_rate:
-            self._wanted = flatten(torch.zeros_like(p) if p.grad is None else p.grad for p in self.parameters)
+            self._wanted = flat_gradients(self.parameters)
             for role, scale in on_update.items():
                 if scale != 1.0:
                     self._wanted.add_(flat[role], alpha=(scale - 1.0) * on_gradient.get(role, 1.0))
@@ -165,7 +165,7 @@ class Interventions:
         wanted = [role for role in flat if role in self.table and self.table[role].balance_mass]
         if not wanted:
             return {}
-        scales = balance_scales({role: _norm(gradient) for role, gradient in flat.items()})
+        scales = balance_scales({role: vector_norm(gradient) for role, gradient in flat.items()})
         for role in wanted:
             figures.add(f"interventions/{role}/mass_scale", scales[role], 1.0)
         return {role: scales[role] for role in wanted}
@@ -176,11 +176,11 @@ class Interventions:
         if mean is None:
             self.means[role] = gradient.clone()
             return 1.0
-        c = coherence(inner_product(gradient, mean), _norm(gradient), _norm(mean))
+        c = coherence(inner_product(gradient, mean), vector_norm(gradient), vector_norm(mean))
         s = damping_scale(c, one.damping, one.damping_floor)
         weight = mean_weight(one.damping_window)
         mean.mul_(1.0 - weight).add_(gradient, alpha=weight * (s if one.damping_ema == "after" else 1.0))
-        for name, figure in (("coherence", c), ("damping", s), ("mean_norm", _norm(mean))):
+        for name, figure in (("coherence", c), ("damping", s), ("mean_norm", vector_norm(mean))):
             figures.add(f"interventions/{role}/{name}", figure, 1.0)
         return s
 
@@ -207,7 +207,3 @@ class Interventions:
         for parameter in self.parameters:
             yield parameter, slice(offset, offset + parameter.numel())
             offset += parameter.numel()
-
-
-def _norm(flat: Tensor) -> float:
-    return math.sqrt(inner_product(flat, flat))
