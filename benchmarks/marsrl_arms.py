@@ -22,6 +22,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from rolecall.intervals import student_half_width
 from rolecall.report import write_comparison
 
 RECIPES = Path(__file__).resolve().parent.parent / "recipes" / "marsrl_arms"
@@ -35,8 +36,6 @@ ARMS = (
     "pipeline",
     "pipeline_segments",
 )
-T_975 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
-"""The 97.5 % quantile of Student's t for 1 to 10 degrees of freedom."""
 FIGURES = {
     "team": ("team",),
     "solver alone": ("first_answer",),
@@ -79,7 +78,7 @@ def spread(values: Sequence[float]) -> dict[str, float]:
     mean = statistics.fmean(kept)
     half = math.nan
     if len(kept) > 1:
-        half = T_975[min(len(kept) - 1, len(T_975)) - 1] * statistics.stdev(kept) / math.sqrt(len(kept))
+        half = student_half_width(kept)
     return {"mean": mean, "low": mean - half, "high": mean + half, "n": len(kept)}
 
 

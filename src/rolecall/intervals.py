@@ -6,6 +6,7 @@ Samples of one task are not independent, so every interval here is clustered by 
 from __future__ import annotations
 
 import math
+import statistics
 from collections import Counter
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
@@ -85,6 +86,31 @@ def paired_difference(clusters: Sequence[Sequence[float]]) -> Estimate:
         half = Z95 * math.sqrt(len(filled) / (len(filled) - 1) * spread) / n
     low, high = max(-1.0, mean - half), min(1.0, mean + half)
     return Estimate(mean=mean, low=low, high=high, n=n, num_tasks=len(filled))
+
+
+def difference_width(mean: float, low: float, other: float, high: float) -> float:
+    """By how much `mean`, whose interval begins at `low`, may stand above `other`, whose interval ends at `high`, by
+    chance: sqrt((mean - low)^2 + (high - other)^2), the lower limit of a difference of two proportions by the
+    square-and-add method (Newcombe 1998, method 10). It is for independent samples.
+
+    >>> difference_width(0.75, 0.45, 0.5, 0.9)
+    0.5
+    """
+    return math.hypot(mean - low, high - other)
+
+
+T_975 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
+"""The 97.5 % quantile of Student's t for 1 to 10 degrees of freedom."""
+
+
+def student_half_width(values: Sequence[float]) -> float:
+    """Half of the 95 % interval of the mean of two or more independent values (Student's t; from 11 degrees of freedom
+    on that of 10, which is wider).
+
+    >>> round(student_half_width([0.4, 0.6]), 4)
+    1.2706
+    """
+    return T_975[min(len(values) - 1, len(T_975)) - 1] * statistics.stdev(values) / math.sqrt(len(values))
 
 
 def pass_at_k(num_right: int, n: int, k: int) -> float:

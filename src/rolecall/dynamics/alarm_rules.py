@@ -8,6 +8,7 @@ from statistics import median
 
 from rolecall.dynamics.alarms import Metrics, Rule, Scene, Signal
 from rolecall.dynamics.team_rules import TEAM_RULES, pooled
+from rolecall.intervals import difference_width
 
 LEAST_PAST = 3
 """Values that must have been seen before one counts as unusual."""
@@ -248,16 +249,12 @@ def update_lost(scene: Scene) -> Iterator[Signal]:
 
 
 def validation_fell(scene: Scene) -> Iterator[Signal]:
-    """Validation fell from its peak by more than the interval of the difference.
-
-    Off when peak - now > sqrt((peak - peak_low)^2 + (now_high - now)^2): the lower bound of the difference by the
-    square-and-add method (Newcombe 1998, method 10).
-    """
+    """Validation fell from its peak by more than the interval of the difference."""
     now, high = scene.now.get("validation/team"), scene.now.get("validation/team_high")
     if now is None or high is None or not scene.peak:
         return
     peak, low = scene.peak["mean"], scene.peak["low"]
-    fall, width = peak - now, math.hypot(peak - low, high - now)
+    fall, width = peak - now, difference_width(peak, low, now, high)
     yield Signal(
         key="validation_fell",
         subject="team",

@@ -6,6 +6,8 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 
+from rolecall import intervals
+
 WINDOW = 2
 """Validations in a row whose mean is one point of the smoothed curve: a lucky validation alone is no peak, and an
 unlucky one alone is no fall."""
@@ -98,14 +100,13 @@ def smoothed(curve: Sequence[Measured], window: int = WINDOW) -> list[Measured]:
 
 
 def difference_width(high: Measured, low: Measured) -> float:
-    """By how much `high` may stand above `low` by chance: sqrt((high - its lower bound)^2 + (upper bound - low)^2), the
-    lower limit of a difference of two proportions by the square-and-add method (Newcombe 1998, method 10). It is for
-    independent samples; those of the same tasks differ by less, so that it is on the safe side.
+    """By how much `high` may stand above `low` by chance (`intervals.difference_width`). Validations are of the same
+    tasks and differ by less than independent samples, so that it is on the safe side.
 
     >>> difference_width(Measured(step=1, mean=0.75, low=0.45, high=0.8), Measured(step=2, mean=0.5, low=0.3, high=0.9))
     0.5
     """
-    return math.hypot(high.mean - high.low, low.high - low.mean)
+    return intervals.difference_width(high.mean, high.low, low.mean, low.high)
 
 
 def find_cliff(curve: Iterable[Measured], window: int = WINDOW) -> Cliff | None:

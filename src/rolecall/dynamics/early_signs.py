@@ -15,7 +15,7 @@ from statistics import median
 from typing import Any
 
 from rolecall.dynamics.cliff import curve_of, fall_step
-from rolecall.intervals import Estimate, wilson
+from rolecall.intervals import Estimate, difference_width, wilson
 
 Row = tuple[int, str, float]
 Series = Mapping[int, float]
@@ -175,10 +175,10 @@ class Record:
 
     @property
     def tells(self) -> bool:
-        """Whether falls are warned of more often than runs without one, beyond the interval of the difference (Newcombe
-        1998, method 10): a sign that always warns tells nothing."""
+        """Whether falls are warned of more often than runs without one, beyond the interval of the difference: a
+        sign that always warns tells nothing."""
         hits, false = self.hits, self.false_alarms
-        return hits.mean - false.mean > math.hypot(hits.mean - hits.low, false.high - false.mean)
+        return hits.mean - false.mean > difference_width(hits.mean, hits.low, false.mean, false.high)
 
     @property
     def words(self) -> str:

@@ -7,13 +7,11 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from rolecall.intervals import student_half_width
 from rolecall.report.read import Series
 
 INDEX = "matrix.json"
 """The file that makes a folder that of a matrix: its cells, and which of them failed."""
-
-T_975 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262)
-"""The 97.5 % quantile of Student's t for 1 to 9 degrees of freedom."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -120,5 +118,5 @@ def over_seeds(figures: Sequence[Figure]) -> Figure:
         return known[0] if known else Figure()
     values = [one.mean for one in known]
     mean = statistics.fmean(values)
-    half = T_975[min(len(values) - 1, len(T_975)) - 1] * statistics.stdev(values) / math.sqrt(len(values))
+    half = student_half_width(values)
     return Figure(mean=mean, low=mean - half, high=mean + half)
