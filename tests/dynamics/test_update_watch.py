@@ -16,7 +16,7 @@ from rolecall.dynamics.formulas import perplexity_ratio, update_metrics
 from rolecall.dynamics.role_gradients import RoleGradients
 from rolecall.dynamics.settings import DynamicsSettings
 from rolecall.dynamics.sketch import CountSketch, error_bound
-from rolecall.dynamics.update_watch import UpdateWatch
+from rolecall.dynamics.update_watch import Applied, UpdateWatch
 from rolecall.errors import ConfigError
 from rolecall.learner.config import LearnerConfig
 from rolecall.learner.learner import Learner
@@ -32,6 +32,17 @@ def one_step(watch: UpdateWatch, parameter: nn.Parameter, by_role: dict[str, lis
         gradients.take(role)
     gradients.finish()
     return gradients
+
+
+def clipped_step(watch: UpdateWatch, parameter: nn.Parameter) -> Applied:
+    """A step of plain descent on a tenth of the gradient, between `before_step` and what this returns."""
+    assert parameter.grad is not None
+    parameter.grad.mul_(0.1)
+    with torch.no_grad():
+        parameter -= parameter.grad
+    applied = watch.after_step()
+    assert applied is not None
+    return applied
 
 
 def test_the_applied_update_is_weighed_along_each_role_by_hand() -> None:
@@ -78,12 +89,7 @@ def test_a_single_role_is_weighed_by_its_gradient_before_clipping() -> None:
     gradients = one_step(watch, parameter, {"a": [3.0, 4.0]}, 1.0)
     assert gradients.norm == pytest.approx(5.0)
     watch.before_step(gradients)
-    assert parameter.grad is not None
-    parameter.grad.mul_(0.1)
-    with torch.no_grad():
-        parameter -= parameter.grad
-    applied = watch.after_step()
-    assert applied is not None
+    applied = clipped_step(watch, parameter)
     assert applied.along == pytest.approx({"a": 2.5})  # <(3, 4), (.3, .4)>
     assert watch.means["a"].tolist() == pytest.approx([3.0, 4.0])
 
@@ -123,12 +129,7 @@ def test_a_single_role_is_sketched_before_its_gradient_is_clipped() -> None:
     gradients = one_step(watch, parameter, {"a": vector.tolist()}, 1.0)
     assert gradients.buffers == {}
     watch.before_step(gradients)
-    assert parameter.grad is not None
-    parameter.grad.mul_(0.1)
-    with torch.no_grad():
-        parameter -= parameter.grad
-    applied = watch.after_step()
-    assert applied is not None
+    applied = clipped_step(watch, parameter)
     # 2,000 weights fit into the sketch, which is exact then
     assert applied.along["a"] == pytest.approx(0.1 * float(vector.square().sum()), rel=1e-4)
     assert applied.update_norm == pytest.approx(0.1 * float(vector.norm()), rel=1e-4)

@@ -172,10 +172,7 @@ def kl_jump(scene: Scene) -> Iterator[Signal]:
 
 def mismatch(scene: Scene) -> Iterator[Signal]:
     """Engine and learner disagree about the probability of what was sampled."""
-    for policy in scene.policies():
-        gap = scene.now.get(f"learner/{policy}/mismatch")
-        if gap is None:
-            continue
+    for policy, gap in scene.by_policy("mismatch"):
         coarse = policy in scene.coarse
         bound = scene.settings.mismatch_bfloat16 if coarse else scene.settings.mismatch
         yield Signal(
@@ -193,10 +190,7 @@ def mismatch(scene: Scene) -> Iterator[Signal]:
 
 def clip_high(scene: Scene) -> Iterator[Signal]:
     """Much of a role's gradient is clipped away."""
-    for role in scene.roles:
-        share = scene.now.get(f"dynamics/{role}/clip_fraction")
-        if share is None:
-            continue
+    for role, share in scene.by_role("dynamics", "clip_fraction"):
         yield Signal(
             key="clip_high",
             subject=role,
@@ -232,10 +226,7 @@ def much_lost(scene: Scene) -> Iterator[Signal]:
 
 def update_lost(scene: Scene) -> Iterator[Signal]:
     """There is a gradient, and few weights move: in plain bfloat16 small updates are rounded away."""
-    for policy in scene.policies():
-        moved = scene.now.get(f"learner/{policy}/moved_share")
-        if moved is None:
-            continue
+    for policy, moved in scene.by_policy("moved_share"):
         yield Signal(
             key="update_lost",
             subject=policy,

@@ -7,7 +7,7 @@ raised once, after its patience, and can be raised again only after the figure w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -73,6 +73,26 @@ class Scene:
 
     def policies(self) -> list[str]:
         return sorted(set(self.roles.values()))
+
+    def by_role(self, area: str, name: str) -> Iterator[tuple[str, float]]:
+        """The figure `<area>/<role>/<name>` of every role that has it now."""
+        for role in self.roles:
+            if (found := self.now.get(f"{area}/{role}/{name}")) is not None:
+                yield role, found
+
+    def by_policy(self, name: str) -> Iterator[tuple[str, float]]:
+        """The figure `learner/<policy>/<name>` of every policy that has it now."""
+        for policy in self.policies():
+            if (found := self.now.get(f"learner/{policy}/{name}")) is not None:
+                yield policy, found
+
+    def by_sharers(self, name: str) -> Iterator[tuple[str, dict[str, float]]]:
+        """Every policy of which two roles or more have the figure `dynamics/<role>/<name>` now, and these figures."""
+        figures = dict(self.by_role("dynamics", name))
+        for policy in self.policies():
+            own = {role: value for role, value in figures.items() if self.roles[role] == policy}
+            if len(own) > 1:
+                yield policy, own
 
 
 Rule = Callable[[Scene], Iterable[Signal]]

@@ -12,11 +12,8 @@ DOMINANT = 0.95
 
 def copies_aligned(scene: Scene) -> Iterator[Signal]:
     """The gradients of a role's copies have nearly one direction, so that they add up to N times that of one."""
-    for role in scene.roles:
+    for role, found in scene.by_role("dynamics", "amplification"):
         area = f"dynamics/{role}"
-        found = scene.now.get(f"{area}/amplification")
-        if found is None:
-            continue
         copies = scene.now[f"{area}/copies"]
         yield Signal(
             key="copies_aligned",
@@ -35,14 +32,7 @@ def copies_aligned(scene: Scene) -> Iterator[Signal]:
 
 def mass_captured(scene: Scene) -> Iterator[Signal]:
     """One role takes the gradient of a policy that several roles share."""
-    for policy in scene.policies():
-        shares = {
-            role: scene.now[f"dynamics/{role}/mass_share"]
-            for role, of in scene.roles.items()
-            if of == policy and f"dynamics/{role}/mass_share" in scene.now
-        }
-        if len(shares) < 2:
-            continue
+    for policy, shares in scene.by_sharers("mass_share"):
         first = max(shares, key=lambda role: shares[role])
         yield Signal(
             key="mass_captured",
@@ -57,14 +47,7 @@ def mass_captured(scene: Scene) -> Iterator[Signal]:
 
 def direction_captured(scene: Scene) -> Iterator[Signal]:
     """A shared policy goes where one role's gradient points, and against or past all others."""
-    for policy in scene.policies():
-        cosines = {
-            role: scene.now[f"dynamics/{role}/cosine_total"]
-            for role, of in scene.roles.items()
-            if of == policy and f"dynamics/{role}/cosine_total" in scene.now
-        }
-        if len(cosines) < 2:
-            continue
+    for policy, cosines in scene.by_sharers("cosine_total"):
         first = max(cosines, key=lambda role: cosines[role])
         others = [cosine for role, cosine in cosines.items() if role != first]
         yield Signal(
@@ -81,10 +64,7 @@ def direction_captured(scene: Scene) -> Iterator[Signal]:
 
 def chi2_high(scene: Scene) -> Iterator[Signal]:
     """A role's tokens are far from the policy that sampled them."""
-    for role in scene.roles:
-        found = scene.now.get(f"dynamics/{role}/chi2")
-        if found is None:
-            continue
+    for role, found in scene.by_role("dynamics", "chi2"):
         yield Signal(
             key="chi2_high",
             subject=role,
@@ -100,10 +80,7 @@ def chi2_high(scene: Scene) -> Iterator[Signal]:
 
 def role_leaks(scene: Scene) -> Iterator[Signal]:
     """A role no longer speaks as it did at the start, and is taken for another."""
-    for role in scene.roles:
-        lost = scene.now.get(f"behaviour/{role}/told_apart_lost")
-        if lost is None:
-            continue
+    for role, lost in scene.by_role("behaviour", "told_apart_lost"):
         taken = {
             key.rsplit("/", 1)[1]: value
             for key, value in scene.now.items()
@@ -125,10 +102,7 @@ def role_leaks(scene: Scene) -> Iterator[Signal]:
 
 def format_confused(scene: Scene) -> Iterator[Signal]:
     """A role speaks in another role's format instead of its own."""
-    for role in scene.roles:
-        share = scene.now.get(f"behaviour/{role}/confused")
-        if share is None:
-            continue
+    for role, share in scene.by_role("behaviour", "confused"):
         yield Signal(
             key="format_confused",
             subject=role,
@@ -143,10 +117,7 @@ def format_confused(scene: Scene) -> Iterator[Signal]:
 
 def identical_plans(scene: Scene) -> Iterator[Signal]:
     """A planning role gives all copies the same work, or every task the same plan."""
-    for role in scene.roles:
-        different = scene.now.get(f"behaviour/{role}/different_plans")
-        if different is None:
-            continue
+    for role, different in scene.by_role("behaviour", "different_plans"):
         repeated = scene.now.get(f"behaviour/{role}/repeated", 0.0)
         bound = scene.settings.same_plans
         yield Signal(
