@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -246,6 +246,13 @@ class Scheduler:
         """Whether nothing is under way, so that nothing will ever change."""
         return not (self.running or self.scoring or self.learning)
 
+    def at_bound(self) -> Iterator[tuple[str, int]]:
+        """The policies whose oldest group that is still generated is as old as the bound allows, and its version."""
+        for policy, open_versions in self.open_versions.items():
+            bound = self.schedule.bound(policy)
+            if open_versions and bound is not None and self.versions[policy] - min(open_versions) >= bound:
+                yield policy, min(open_versions)
+
     # -- helpers ------------------------------------------------------------------------------------------------------
 
     def _fits_in_tick(self) -> int:
@@ -318,13 +325,7 @@ class Scheduler:
 
     def _waits_for_old(self) -> bool:
         """Whether a group that is still generated would pass the bound if the learner moved on without it."""
-        if self.schedule.on_stale != "wait":
-            return False
-        for policy, open_versions in self.open_versions.items():
-            bound = self.schedule.bound(policy)
-            if open_versions and bound is not None and self.versions[policy] - min(open_versions) >= bound:
-                return True
-        return False
+        return self.schedule.on_stale == "wait" and any(self.at_bound())
 
     def _release(self, taken: Iterable[tuple[Group, tuple[Row, ...]]]) -> list[Released]:
         released = []

@@ -42,11 +42,9 @@ def _blocked_overlapped(scheduler: Scheduler) -> Iterator[str]:
             f"generation waits for the learner: {scheduler.started_rows} completions are started and not trained, and "
             f"a staleness of {schedule.tightest_bound} allows {most}"
         )
-    for policy, open_versions in scheduler.open_versions.items():
-        bound = schedule.bound(policy)
-        if open_versions and bound is not None and scheduler.versions[policy] - min(open_versions) >= bound:
-            oldest = min(open_versions)
-            yield (
-                f"the learner of {policy!r} (version {scheduler.versions[policy]}) waits for {open_versions[oldest]} "
-                f"groups begun under version {oldest}, which have to be trained before it moves on"
-            )
+    for policy, oldest in scheduler.at_bound():
+        yield (
+            f"the learner of {policy!r} (version {scheduler.versions[policy]}) waits for "
+            f"{scheduler.open_versions[policy][oldest]} groups begun under version {oldest}, which have to be trained "
+            "before it moves on"
+        )
