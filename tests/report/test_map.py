@@ -91,7 +91,7 @@ def test_base_peak_terminal_and_fall_are_those_of_the_validations(matrix):
 
 def test_what_is_missing_is_said_in_words(matrix):
     page = write_map(matrix)[0].read_text()
-    assert "1 of 4 cells have come to their end; 2 of 2 teams learned, 1 ended on a cliff" in page
+    assert "1 of 4 cells have come to their end; 1 of 1 teams learned, 1 fell from their peak, 0 more" in page
     for words in (
         "<b>Voting-IP-0.8M</b>: unfinished: step 10 of 10",
         "<b>Voting-SP-3M</b>: not begun",
@@ -126,8 +126,17 @@ def test_the_csv_has_a_row_a_cell_and_empty_fields_where_nothing_is_known(matrix
     assert (rows[1]["peak"], rows[1]["missing"][:6]) == ("", "failed")
 
 
+def test_a_cell_under_way_has_no_verdict_yet_and_is_averaged_nowhere(matrix):
+    page, table, _, latex = (path.read_text() for path in write_map(matrix))
+    under_way = next(row for row in csv.DictReader(table.splitlines()) if row["cell"] == "Voting-IP-0.8M")
+    assert (under_way["base"], under_way["cliff"], under_way["fell"]) == ("0.4", "", "")
+    assert r"Voting-IP-0.8M & -- & -- & -- & -- & -- \\" in latex
+    assert '<th scope="row">IP</th><td>0</td>' in page  # Shared or isolated
+    assert '<td class="none"><b>45.0\u202f%</b>' in page  # its peak so far, hatched
+
+
 def test_the_latex_table_has_a_row_a_setting(matrix):
-    text = write_map(matrix)[2].read_text()
+    text = write_map(matrix)[3].read_text()
     assert (
         r"Voting-SP-0.8M & 40.0 [36.0, 44.0] & 80.0 [76.0, 84.0] & 30.0 [26.0, 34.0] & 50.0 [44.3, 55.7] & 1/1 \\"
         in text
@@ -146,7 +155,12 @@ def test_seeds_become_a_mean_with_the_interval_of_students_t():
 def test_rolecall_report_knows_the_folder_of_a_matrix(matrix, tmp_path):
     result = CliRunner().invoke(app, ["report", str(matrix), "--out", str(tmp_path / "page" / "m.html")])
     assert result.exit_code == 0, result.output
-    assert sorted(path.name for path in (tmp_path / "page").iterdir()) == ["m.html", "map.csv", "map.tex"]
+    assert sorted(path.name for path in (tmp_path / "page").iterdir()) == [
+        "m.html",
+        "map.csv",
+        "map.tex",
+        "map_roles.csv",
+    ]
 
 
 def test_a_folder_that_is_no_matrix_is_an_error(tmp_path):

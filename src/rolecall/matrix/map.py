@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from rolecall.dynamics.cliff import Cliff, Measured, curve_of, find_cliff, smoothed
+from rolecall.dynamics.early_signs import Table, judge
 from rolecall.errors import UsageError
 from rolecall.files import write_aside
 from rolecall.matrix.controls import evaluation_name
 from rolecall.matrix.folder import MatrixFolder, read_json
+from rolecall.matrix.map_roles import role_figures
 from rolecall.report.map_data import INDEX, Fall, Figure, MapCell, MapData
-from rolecall.report.map_files import map_csv, map_tex
+from rolecall.report.map_files import map_csv, map_roles_csv, map_tex
 from rolecall.report.map_page import map_page
 from rolecall.report.read import RunData, Series, mapping, read_run
 
@@ -21,10 +23,16 @@ PAGE = "map.html"
 
 
 def write_map(path: Path, out: Path | None = None) -> list[Path]:
-    """Write the page (at `out`, or map.html in the folder) and, beside it, map.csv and map.tex; return the three."""
+    """Write the page (at `out`, or map.html in the folder) and, beside it, map.csv, map_roles.csv and map.tex; return
+    the four."""
     data = read_map(path)
     page = out or path / PAGE
-    texts = {page: map_page(data), page.with_name("map.csv"): map_csv(data), page.with_name("map.tex"): map_tex(data)}
+    texts = {
+        page: map_page(data),
+        page.with_name("map.csv"): map_csv(data),
+        page.with_name("map_roles.csv"): map_roles_csv(data),
+        page.with_name("map.tex"): map_tex(data),
+    }
     for target, text in texts.items():
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -45,15 +53,33 @@ def read_map(path: Path) -> MapData:
         raise UsageError(f"{str(path)!r} is no matrix (no readable {INDEX} in it); give the folder of rolecall matrix")
     folder = MatrixFolder(path=path)
     failures = mapping(index.get("failures"))
+    runs = {name: read_run(folder.run(name)) for name in _begun(folder, index["cells"])}
+    cells = tuple(_cell(folder, mapping(row), failures, runs.get(str(row["name"]))) for row in index["cells"])
+    whole = [runs[cell.name] for cell in cells if cell.ended and cell.control_of is None]
     return MapData(
         name=str(index.get("name", path.name)),
         axes={str(axis): tuple(values) for axis, values in mapping(index.get("axes")).items()},
         seeds=tuple(index.get("seeds", ())),
-        cells=tuple(_cell(folder, mapping(row), failures) for row in index["cells"]),
+        cells=cells,
+        signs=tuple(record.words for record in judge([_table(run) for run in whole])) if whole else (),
     )
 
 
-def _cell(folder: MatrixFolder, row: Mapping[str, Any], failures: Mapping[str, Any]) -> MapCell:
+def _begun(folder: MatrixFolder, rows: Iterable[Mapping[str, Any]]) -> list[str]:
+    return [name for name in (str(row["name"]) for row in rows) if (folder.run(name) / "config.toml").is_file()]
+
+
+def _table(run: RunData) -> Table:
+    rows = (
+        (step, key, value)
+        for key, series in run.metrics.items()
+        for step, value in zip(series.steps, series.values, strict=True)
+    )
+    return Table.of(rows, run.roles)
+
+
+def _cell(folder: MatrixFolder, row: Mapping[str, Any], failures: Mapping[str, Any], run: RunData | None) -> MapCell:
+    """One cell; `run` is None when it has no run folder."""
     name = str(row["name"])
     given: dict[str, Any] = {
         "name": name,
@@ -61,9 +87,8 @@ def _cell(folder: MatrixFolder, row: Mapping[str, Any], failures: Mapping[str, A
         "seed": int(row["seed"]),
         "control_of": row.get("tokens_of"),
     }
-    if not (folder.run(name) / "config.toml").is_file():
+    if run is None:
         return MapCell(missing=_words(mapping(failures.get(name)), "not begun"), **given)
-    run = read_run(folder.run(name))
     steps = max(run.steps, default=0)
     missing = ""
     if not run.finished:
@@ -78,6 +103,7 @@ def _cell(folder: MatrixFolder, row: Mapping[str, Any], failures: Mapping[str, A
         ),
         gradients=dict(_by_role(run, "dynamics/{}/grad_norm")),
         masses=dict(_by_role(run, "dynamics/{}/mass_share")) if len(run.policies) == 1 and len(run.roles) > 1 else {},
+        roles=role_figures(run),
         test=(_figure(run.sampled("before").get("team")), _figure(run.sampled("after").get("team"))),
         tokens=int(mapping(run.summary.get("tokens")).get("generated", 0)),
         steps=steps,
@@ -122,7 +148,8 @@ def _with_intervals(found: Cliff, curve: list[Measured]) -> Fall:
         peak_step=found.peak_step,
         last=_measured(line[-1]),
         fall=Figure(mean=found.fall, low=found.fall - found.width, high=found.fall + found.width),
-        is_cliff=found.is_cliff,
+        fell=found.fell,
+        below_base=found.below_base,
     )
 
 

@@ -42,7 +42,36 @@ class Fall:
     peak_step: int
     last: Figure
     fall: Figure
-    is_cliff: bool
+    fell: bool
+    below_base: bool
+
+    @property
+    def is_cliff(self) -> bool:
+        return self.fell or self.below_base
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RoleFigures:
+    """What a run did to one role; nan where it was not measured.
+
+    `copies`: whether it was called several times side by side; `alone`: whether its policy is its own.
+    `optimizer_steps` and `update_norm`: the sums over the run. `kl_base`: the last KL to the policy before training.
+    `mass`: mean over the steps of its share of the shared policy's gradient mass. `lost`: how much less often the
+    classifier of roles knows its turns than at the start. `formats`, `taken_for`: by other role, how much the share of
+    its turns in that role's format, or taken for that role's, has risen since the start. Starts are the mean of the
+    first three measurements, ends that of the last quarter.
+    """
+
+    policy: str
+    copies: bool
+    alone: bool
+    optimizer_steps: float = math.nan
+    update_norm: float = math.nan
+    kl_base: float = math.nan
+    mass: float = math.nan
+    lost: float = math.nan
+    formats: Mapping[str, float] = field(default_factory=dict)
+    taken_for: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -60,6 +89,7 @@ class MapCell:
     validation: tuple[Series, Series, Series] = (Series(), Series(), Series())
     gradients: Mapping[str, Series] = field(default_factory=dict)
     masses: Mapping[str, Series] = field(default_factory=dict)
+    roles: Mapping[str, RoleFigures] = field(default_factory=dict)
     test: tuple[Figure, Figure] = (Figure(), Figure())
     tokens: int = 0
     steps: int = 0
@@ -71,9 +101,15 @@ class MapCell:
         return self.name.removesuffix(f"-s{self.seed}")
 
     @property
-    def team(self) -> tuple[str, ...]:
-        """Its values on the axes."""
-        return tuple(self.axes.values())
+    def ended(self) -> bool:
+        """Whether it has come to its end, so that its last validation is its terminal one."""
+        return not self.missing and self.fall is not None
+
+    @property
+    def learned(self) -> bool:
+        """Whether the intervals of the test set before training and of the best checkpoint do not meet."""
+        before, after = self.test
+        return after.low > before.high
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -84,6 +120,7 @@ class MapData:
     axes: Mapping[str, tuple[str, ...]]
     seeds: tuple[int, ...]
     cells: tuple[MapCell, ...]
+    signs: tuple[str, ...] = ()  # what its runs say about early signs of a fall, in words
 
     @property
     def teams(self) -> list[MapCell]:
@@ -92,6 +129,11 @@ class MapData:
     @property
     def controls(self) -> list[MapCell]:
         return [cell for cell in self.cells if cell.control_of is not None]
+
+    @property
+    def ended(self) -> list[MapCell]:
+        """The teams that have come to their end: what is counted and averaged."""
+        return [cell for cell in self.teams if cell.ended]
 
     @property
     def missing(self) -> list[MapCell]:
@@ -104,6 +146,11 @@ def by_setting(cells: Sequence[MapCell]) -> dict[str, list[MapCell]]:
     for cell in cells:
         groups.setdefault(cell.setting, []).append(cell)
     return groups
+
+
+def at(cell: MapCell, axes: Sequence[str]) -> str:
+    """The values of the cell on these axes, as a part of a name; "all" without axes."""
+    return "-".join(cell.axes[axis] for axis in axes) or "all"
 
 
 def over_seeds(figures: Sequence[Figure]) -> Figure:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import math
+from collections.abc import Mapping
 
 from rolecall.report.map_data import Figure, MapCell, MapData, by_setting, over_seeds
 
@@ -16,22 +17,50 @@ LATEX = {"\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "~": r"\textasciitil
 
 def map_csv(data: MapData) -> str:
     """One row a cell, controls too; an empty field where nothing is known."""
-    head = ["cell", *data.axes, "seed", "control_of", "steps", "tokens", "peak_step", "cliff"]
+    head = ["cell", *data.axes, "seed", "control_of", "steps", "tokens", "peak_step", "cliff", "fell", "below_base"]
     for name in FIGURES:
         head += [name, f"{name}_low", f"{name}_high"]
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow([*head, "missing"])
     for cell in data.cells:
-        fall = cell.fall
         row = [cell.name, *[cell.axes.get(axis, "") for axis in data.axes], cell.seed, cell.control_of or ""]
         row += [cell.steps or "", cell.tokens or ""]
-        row += [fall.peak_step, int(fall.is_cliff)] if fall is not None else ["", ""]
+        row += _verdict(cell)
         for name in FIGURES:
             figure = figure_of(cell, name)
             row += [_number(value) for value in (figure.mean, figure.low, figure.high)]
         writer.writerow([*row, cell.missing])
     return text.getvalue()
+
+
+def _verdict(cell: MapCell) -> list[int | str]:
+    """Step of the peak and how the run ended, which a cell under way does not know yet."""
+    if cell.fall is None:
+        return [""] * 4
+    if not cell.ended:
+        return [cell.fall.peak_step, "", "", ""]
+    return [cell.fall.peak_step, int(cell.fall.is_cliff), int(cell.fall.fell), int(cell.fall.below_base)]
+
+
+def map_roles_csv(data: MapData) -> str:
+    """One row a role of every team: what training did to it (`map_data.RoleFigures`)."""
+    names = ("optimizer_steps", "update_norm", "kl_base", "mass", "lost")
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    shares = ("formats", "taken_for")
+    writer.writerow(["cell", *data.axes, "seed", "role", "policy", "copies", *names, *shares, "missing"])
+    for cell in data.teams:
+        for role, one in cell.roles.items():
+            row = [cell.name, *[cell.axes.get(axis, "") for axis in data.axes], cell.seed, role, one.policy]
+            row += [int(one.copies), *[_number(getattr(one, name)) for name in names]]
+            row += [_shares(one.formats), _shares(one.taken_for), cell.missing]
+            writer.writerow(row)
+    return text.getvalue()
+
+
+def _shares(by_role: Mapping[str, float]) -> str:
+    return " ".join(f"{role}={_number(value)}" for role, value in by_role.items())
 
 
 def figure_of(cell: MapCell, name: str) -> Figure:
@@ -47,11 +76,12 @@ def figure_of(cell: MapCell, name: str) -> Figure:
 
 def map_tex(data: MapData) -> str:
     """A `tabular` (of the package booktabs) with a row a setting: means over seeds, in percent, with intervals; the
-    share of seeds that ended on a cliff."""
+    share of seeds that ended on a cliff. Cells that have not come to their end count nowhere."""
     lines = [r"\begin{tabular}{lrrrrr}", r"\toprule", r"cell & base & peak & terminal & fall & cliffs \\", r"\midrule"]
     for name, cells in by_setting(data.teams).items():
-        falls = [cell.fall for cell in cells if cell.fall is not None]
-        figures = [_percent(over_seeds([figure_of(cell, one) for cell in cells])) for one in FIGURES[:4]]
+        ended = [cell for cell in cells if cell.ended]
+        falls = [cell.fall for cell in ended if cell.fall is not None]
+        figures = [_percent(over_seeds([figure_of(cell, one) for cell in ended])) for one in FIGURES[:4]]
         cliffs = f"{sum(fall.is_cliff for fall in falls)}/{len(falls)}" if falls else "--"
         lines.append(" & ".join([_escape(name), *figures, cliffs]) + r" \\")
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", ""])

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 
 from rolecall.report.chart import Chart, Line, colour, draw
-from rolecall.report.map_data import Figure, MapCell, MapData, by_setting, over_seeds
+from rolecall.report.map_data import Figure, MapCell, MapData, at, by_setting, over_seeds
+from rolecall.report.map_mechanisms import capture_section, counts, paired_section, roles_section, signs_section
+from rolecall.report.map_table import shown, span, table
 from rolecall.report.page import frame
 from rolecall.report.text import DASH, esc, listed, percent, plain, points
 
@@ -16,6 +18,18 @@ HEAT: tuple[tuple[str, str, bool, Value], ...] = (
     ("Peak", "the best two validations in a row", False, lambda cell: cell.fall.peak if cell.fall else Figure()),
     ("Terminal", "the last two validations", False, lambda cell: cell.fall.last if cell.fall else Figure()),
     ("Fall", "peak minus terminal", True, lambda cell: cell.fall.fall if cell.fall else Figure()),
+)
+
+LINKS = (
+    ("map", "Map"),
+    ("sharing", "Sharing"),
+    ("roles", "Roles"),
+    ("paired", "Changes"),
+    ("capture", "Capture"),
+    ("signs", "Signs"),
+    ("curves", "Curves"),
+    ("controls", "Controls"),
+    ("cells", "Cells"),
 )
 
 CSS = """
@@ -32,12 +46,17 @@ def map_page(data: MapData) -> str:
         _section("overview", "Overview", _overview(data)),
         _section("map", "The map", _heat_maps(data)),
         _section("sharing", "Shared or isolated", _sharing(data)),
+        _section("roles", "What training did to each role", roles_section(data)),
+        _section("paired", "What one change does", paired_section(data)),
+        _section("capture", "Capture of a shared policy", capture_section(data)),
+        _section("signs", "Early signs", signs_section(data)),
         _section("curves", "Accuracy beside role gradients", _curves(data)),
         _section("controls", "Controls at equal compute", _controls(data)),
         _section("cells", "Every cell", _table(data)),
     )
-    links = (("map", "Map"), ("sharing", "Sharing"), ("curves", "Curves"), ("controls", "Controls"), ("cells", "Cells"))
-    nav = "".join(f'<li><a href="#{name}">{label}</a></li>' for name, label in links)
+    nav = "".join(
+        f'<li><a href="#{name}">{label}</a></li>' for name, label in LINKS if f'id="{name}"' in "".join(sections)
+    )
     top = (
         f'<header class="top"><div><div class="brand">rolecall report</div><h1>{esc(data.name)}</h1></div></header>'
         f'<nav aria-label="sections"><ul>{nav}</ul></nav>'
@@ -51,18 +70,19 @@ def _section(name: str, title: str, body: str) -> str:
 
 def _overview(data: MapData) -> str:
     """How much is there, how many runs learned, how many fell; then what is missing, and why."""
-    teams = [cell for cell in data.teams if cell.fall is not None]
-    fell = sum(cell.fall.is_cliff for cell in teams if cell.fall)
-    learned = sum(_apart(cell) for cell in teams)
+    teams = data.ended
     whole = len(data.cells) - len(data.missing)
     words = f"{whole} of {len(data.cells)} cells have come to their end"
     if teams:
-        words += f"; {learned} of {len(teams)} teams learned, {fell} ended on a cliff"
+        learned = sum(cell.learned for cell in teams)
+        words += f"; {learned} of {len(teams)} teams learned, {counts(teams)}"
     note = (
         "Validation accuracy of the team, 95 % intervals. Peak and terminal are means of two validations in a row. A "
         "cliff: the terminal accuracy is at least 5 points below the peak and outside the interval of the difference, "
-        "or below the base. Learned: the intervals of the test set before training and of the best checkpoint do not "
-        "meet. Several seeds: the mean over seeds, in the interval of Student's t."
+        "or below the base, by however little. A run that never rose may have a peak below its base, which is one "
+        "validation and no mean of two. Learned: the intervals of the test set before training and of the best "
+        "checkpoint do not meet. Several seeds: the mean over seeds, in the interval of Student's t. Cells under way "
+        "are drawn and not counted."
     )
     return f'<p class="answer">{words}</p><p class="lead">{note}</p>{_missing(data)}'
 
@@ -72,11 +92,6 @@ def _missing(data: MapData) -> str:
         return ""
     rows = "".join(f"<li><b>{esc(cell.name)}</b>: {esc(cell.missing)}</li>" for cell in data.missing)
     return f'<div class="panel"><h3>What is missing</h3><ul class="missing">{rows}</ul></div>'
-
-
-def _apart(cell: MapCell) -> bool:
-    before, after = cell.test
-    return after.low > before.high
 
 
 def _heat_maps(data: MapData) -> str:
@@ -89,7 +104,7 @@ def _heat_map(data: MapData, title: str, words: str, falls: bool, value: Value) 
     across = [axis for axis in data.axes if axis not in down]
     groups: dict[tuple[str, str], list[MapCell]] = {}
     for cell in data.teams:
-        groups.setdefault((_at(cell, down), _at(cell, across)), []).append(cell)
+        groups.setdefault((at(cell, down), at(cell, across)), []).append(cell)
     rows = dict.fromkeys(row for row, _ in groups)
     columns = dict.fromkeys(column for _, column in groups)
     head = "".join(f'<th scope="col">{esc(column)}</th>' for column in columns)
@@ -105,28 +120,33 @@ def _heat_map(data: MapData, title: str, words: str, falls: bool, value: Value) 
     )
 
 
-def _at(cell: MapCell, axes: Iterable[str]) -> str:
-    return "-".join(cell.axes[axis] for axis in axes) or "all"
-
-
 def _heat_cell(cells: Sequence[MapCell], value: Value, falls: bool) -> str:
-    figure = over_seeds([value(cell) for cell in cells])
+    ended = [cell for cell in cells if cell.ended]
+    figure = over_seeds([value(cell) for cell in ended or cells])
     if not figure.known:
         why = cells[0].missing if cells else "not in the matrix"
         return f'<td class="none">{DASH}<small>{esc(why or "not measured")}</small></td>'
     strength = min(1.0, max(0.0, figure.mean * (3 if falls else 1)))
-    fell = sum(cell.fall.is_cliff for cell in cells if cell.fall)
-    known = sum(cell.fall is not None for cell in cells)
-    mark = ""
-    if falls and fell:
-        mark = f'<small class="fell">cliff{f" in {fell} of {known}" if known > 1 else ""}</small>'
-    shown = points(figure.mean) if falls else percent(figure.mean)
-    span = _span(figure, points if falls else percent)
-    return f'<td style="--v:{strength:.3f}"><b>{shown}</b><small>{span}</small>{mark}</td>'
+    show = points if falls else percent
+    words = f"<b>{show(figure.mean)}</b><small>{span(figure, show)}</small>"
+    if not ended:
+        return f'<td class="none">{words}<small>{esc(cells[0].missing)}</small></td>'
+    return f'<td style="--v:{strength:.3f}">{words}{_mark(ended) if falls else ""}</td>'
 
 
-def _span(figure: Figure, show: Callable[[float], str] = percent) -> str:
-    return f"[{show(figure.low)}, {show(figure.high)}]" if figure.high == figure.high else ""
+def _mark(cells: Sequence[MapCell]) -> str:
+    """How many of the cells fell from their peak or, without that, ended below their base."""
+    falls = [cell.fall for cell in cells if cell.fall is not None]
+    of = f" of {len(falls)}" if len(falls) > 1 else ""
+    kinds = (
+        ("fell", [fall.fell for fall in falls]),
+        ("below base", [fall.below_base and not fall.fell for fall in falls]),
+    )
+    return "".join(
+        f'<small class="fell">{name}{f" in {sum(found)}{of}" if of else ""}</small>'
+        for name, found in kinds
+        if any(found)
+    )
 
 
 def _sharing(data: MapData) -> str:
@@ -135,7 +155,7 @@ def _sharing(data: MapData) -> str:
         return ""
     rows = []
     for name in data.axes["sharing"]:
-        cells = [cell for cell in data.teams if cell.axes["sharing"] == name and cell.fall is not None]
+        cells = [cell for cell in data.ended if cell.axes["sharing"] == name]
         falls = [cell.fall for cell in cells if cell.fall is not None]
         means = [
             percent(sum(values) / len(values)) if values else DASH
@@ -145,7 +165,7 @@ def _sharing(data: MapData) -> str:
         rows.append([name, str(len(cells)), *means, f"{len(fell)} of {len(cells)}", listed(fell) or DASH])
     head = ("sharing", "cells", "mean peak", "mean terminal", "cliffs", "which")
     note = "Means over cells of several workflows and scales: the table counts, and estimates nothing."
-    return f"<p>{note}</p>{_plain_table(head, rows)}"
+    return f"<p>{note}</p>{table(head, rows)}"
 
 
 def _curves(data: MapData) -> str:
@@ -153,7 +173,7 @@ def _curves(data: MapData) -> str:
     groups: dict[str, list[MapCell]] = {}
     for cell in data.teams:
         apart = [axis for axis in data.axes if axis not in ("sharing", "arm")]
-        groups.setdefault(_at(cell, apart), []).append(cell)
+        groups.setdefault(at(cell, apart), []).append(cell)
     parts = []
     for name, cells in groups.items():
         drawn = _validation_chart(name, cells) + "".join(_role_charts(cell) for cell in cells)
@@ -192,14 +212,14 @@ def _controls(data: MapData) -> str:
     rows = []
     for cell in data.controls:
         before, after = cell.test
-        rows.append([cell.name, f"trained on the tokens of {cell.control_of}", _figure(before), _figure(after), ""])
+        rows.append([cell.name, f"trained on the tokens of {cell.control_of}", shown(before), shown(after), ""])
         for team, (majority, answers) in cell.majorities.items():
             other = next((one.test[1] for one in data.cells if one.name == team), Figure())
             words = f"majority of {answers} answers, for the tokens of {team}"
-            rows.append(["", words, "", _figure(majority), _figure(other)])
+            rows.append(["", words, "", shown(majority), shown(other)])
     head = ("control", "how", "before", "after", "the team after")
     note = "Accuracy on the test tasks, with the weights that were best on validation."
-    return f"<p>{note}</p>{_plain_table(head, rows)}" if rows else ""
+    return f"<p>{note}</p>{table(head, rows)}" if rows else ""
 
 
 def _table(data: MapData) -> str:
@@ -209,23 +229,9 @@ def _table(data: MapData) -> str:
         fall, (before, after) = cell.fall, cell.test
         figures = [DASH] * 6
         if fall is not None:
-            figures = [_figure(fall.base), _figure(fall.peak), plain(fall.peak_step), _figure(fall.last)]
-            figures += [f"{points(fall.fall.mean)} {_span(fall.fall, points)}", "yes" if fall.is_cliff else "no"]
+            figures = [shown(fall.base), shown(fall.peak), plain(fall.peak_step), shown(fall.last)]
+            figures += [f"{points(fall.fall.mean)} {span(fall.fall, points)}", "yes" if fall.is_cliff else "no"]
         tokens = f"{cell.tokens:,}" if cell.tokens else DASH
-        rows.append([cell.name, *figures, _figure(before), _figure(after), tokens, cell.missing])
+        rows.append([cell.name, *figures, shown(before), shown(after), tokens, cell.missing])
     files = "The same figures are in <code>map.csv</code> and, for a paper, in <code>map.tex</code>."
-    return f"<p>{files}</p>{_plain_table(head, rows)}"
-
-
-def _figure(figure: Figure) -> str:
-    return f"{percent(figure.mean)} {_span(figure)}".strip() if figure.known else DASH
-
-
-def _plain_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A table of text; everything is escaped here."""
-    top = "".join(f'<th scope="col">{esc(one)}</th>' for one in head)
-    body = "".join(
-        f'<tr><th scope="row">{esc(first)}</th>{"".join(f"<td>{esc(one)}</td>" for one in rest)}</tr>'
-        for first, *rest in rows
-    )
-    return f'<div class="table"><table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>'
+    return f"<p>{files}</p>{table(head, rows)}"

@@ -36,7 +36,8 @@ header .facts b{color:var(--ink);font-weight:560}
 vertical-align:3px;background:var(--wash);color:var(--soft);letter-spacing:0}
 .state.open{background:var(--look-wash);color:var(--look)}
 .first{display:grid;grid-template-columns:minmax(0,7fr) minmax(0,5fr);gap:32px;align-items:start;padding-top:30px}
-.answer{font-size:30px;font-weight:640;letter-spacing:-.02em;line-height:1.2;margin:0 0 8px;text-wrap:balance}
+.answer{color:var(--ink);font-size:30px;font-weight:640;letter-spacing:-.02em;line-height:1.2;margin:0 0 8px;
+text-wrap:balance}
 .answer .up{color:var(--good)}.answer .down{color:var(--bad)}
 .lead{margin:0 0 20px;color:var(--soft);max-width:64ch}
 .lead b{color:var(--ink);font-weight:600}
