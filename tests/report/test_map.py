@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 import re
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,9 @@ from typer.testing import CliRunner
 from rolecall.cli import app
 from rolecall.errors import UsageError
 from rolecall.matrix.map import read_map, write_map
+from rolecall.report.map_curves import mean_series
 from rolecall.report.map_data import Figure, over_seeds
+from rolecall.report.read import Series
 
 
 def estimate(mean: float) -> dict[str, float]:
@@ -150,6 +153,16 @@ def test_seeds_become_a_mean_with_the_interval_of_students_t():
     assert found.high - found.mean == pytest.approx(4.303 * 0.1 / 3**0.5)
     assert over_seeds([Figure(mean=0.5, low=0.4, high=0.6)]).low == 0.4
     assert not over_seeds([]).known
+
+
+def test_a_curve_of_several_seeds_is_their_mean_where_all_have_a_value():
+    first = Series(steps=(0, 5, 10, 15), values=(0.4, 0.5, math.nan, 0.9))
+    second = Series(steps=(0, 5, 10), values=(0.6, 0.7, 0.8))
+    mean, low, high = mean_series([first, second])
+    assert mean.steps == (0, 5)
+    assert mean.values == (pytest.approx(0.5), pytest.approx(0.6))
+    assert high.values[0] - low.values[0] == pytest.approx(2 * 1.2706, abs=1e-4)
+    assert mean_series([first]) == (first, Series(), Series())
 
 
 def test_rolecall_report_knows_the_folder_of_a_matrix(matrix, tmp_path):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from rolecall.report.chart import Chart, Line, colour, draw
-from rolecall.report.map_data import Figure, MapCell, MapData, at, by_setting, over_seeds
+from rolecall.report.map_curves import curves_section
+from rolecall.report.map_data import Figure, MapCell, MapData, at, over_seeds
 from rolecall.report.map_mechanisms import capture_section, counts, paired_section, roles_section, signs_section
 from rolecall.report.map_table import shown, span, table
 from rolecall.report.page import frame
@@ -50,7 +50,7 @@ def map_page(data: MapData) -> str:
         _section("paired", "What one change does", paired_section(data)),
         _section("capture", "Capture of a shared policy", capture_section(data)),
         _section("signs", "Early signs", signs_section(data)),
-        _section("curves", "Accuracy beside role gradients", _curves(data)),
+        _section("curves", "Accuracy beside role gradients", curves_section(data)),
         _section("controls", "Controls at equal compute", _controls(data)),
         _section("cells", "Every cell", _table(data)),
     )
@@ -166,45 +166,6 @@ def _sharing(data: MapData) -> str:
     head = ("sharing", "cells", "mean peak", "mean terminal", "cliffs", "which")
     note = "Means over cells of several workflows and scales: the table counts, and estimates nothing."
     return f"<p>{note}</p>{table(head, rows)}"
-
-
-def _curves(data: MapData) -> str:
-    """For each group that differs in sharing, arm and seed alone: validation in one chart, then each cell's roles."""
-    groups: dict[str, list[MapCell]] = {}
-    for cell in data.teams:
-        apart = [axis for axis in data.axes if axis not in ("sharing", "arm")]
-        groups.setdefault(at(cell, apart), []).append(cell)
-    parts = []
-    for name, cells in groups.items():
-        drawn = _validation_chart(name, cells) + "".join(_role_charts(cell) for cell in cells)
-        if drawn:
-            parts.append(f'<div class="cell"><h3>{esc(name)}</h3><div class="charts">{drawn}</div></div>')
-    note = (
-        "Norms of roles that have policies of their own are not comparable in scale; shares of gradient mass are drawn "
-        "where roles share one policy."
-    )
-    return f"<p>{note}</p>{''.join(parts)}" if parts else ""
-
-
-def _validation_chart(name: str, cells: Sequence[MapCell]) -> str:
-    lines = []
-    for i, group in enumerate(by_setting(cells).values()):
-        for j, cell in enumerate(group):
-            mean, low, high = cell.validation
-            lines.append(Line(label=cell.name, colour=colour(i), dash=j, dots=True, series=mean, low=low, high=high))
-    return draw(Chart(title=f"{name}: validation", axis="right", kind="rate", lines=lines, tall=len(lines) > 4))
-
-
-def _role_charts(cell: MapCell) -> str:
-    charts = (
-        (f"{cell.name}: gradient norm by role", "norm", "number", cell.gradients),
-        (f"{cell.name}: share of gradient mass", "share", "rate", cell.masses),
-    )
-    drawn = []
-    for title, axis, kind, series in charts:
-        lines = [Line(label=role, colour=colour(i), series=one) for i, (role, one) in enumerate(series.items())]
-        drawn.append(draw(Chart(title=title, axis=axis, kind=kind, lines=lines)))
-    return "".join(drawn)
 
 
 def _controls(data: MapData) -> str:
