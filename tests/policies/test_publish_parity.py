@@ -178,6 +178,29 @@ def test_an_engine_that_drops_a_lora_factor_is_caught_at_the_first_sync(tiny_mod
         asyncio.run(parity.canary())
 
 
+@pytest.mark.parametrize("kept", [None, "q_proj.lora_A", "down_proj.lora_B"])
+def test_a_group_whose_change_is_lost_in_coarse_noise_is_published_alone_and_larger(
+    tiny_model: Tiny, kept: str | None
+) -> None:
+    """With a bound as coarse as that of bfloat16 no group of this adapter shows beside the others; alone each does, and
+    an engine that keeps one is caught."""
+    specs = [adapter_spec("solver_a", tiny_model())]
+    policies = policies_of(specs)
+    engine = Broken(specs, kept) if kept else PlainEngine(specs)
+    publisher = Publisher(engine, policies)
+    parity = Parity(engine, publisher, policies, probe_sequences(261), bounds={"float32": 0.1})
+    before = snapshot(learner(policies["solver_a"]))
+    if kept:
+        with pytest.raises(ParityError, match=f"does not follow a change of .*{kept}"):
+            asyncio.run(parity.canary())
+    else:
+        report = asyncio.run(parity.canary())["solver_a"]
+        assert report.blind == ()
+        assert len(engine.loads) > 3  # as it is, changed, as it is, and the groups that were looked at alone
+        assert identical(snapshot(engine._learner("solver_a")), before)
+    assert identical(snapshot(learner(policies["solver_a"])), before)
+
+
 @pytest.mark.parametrize("kind", ["model", "adapter"])
 def test_an_engine_whose_load_does_nothing_is_caught_at_the_first_sync(tiny_model: Tiny, kind: str) -> None:
     folder = tiny_model()

@@ -51,15 +51,27 @@ class Perturbation:
         for name in self.parameters:
             self.groups.setdefault(tensor_group(name), []).append(name)
 
+    def beside(self, group: str) -> tuple[str, ...]:
+        """The groups that a change of `group` needs to show: of a LoRA factor both factors, for one alone is
+        multiplied by zeros at first; of others the group itself."""
+        module, dot, factor = group.rpartition(".")
+        if factor not in ("lora_A", "lora_B"):
+            return (group,)
+        return tuple(name for name in self.groups if name.startswith(module + dot))
+
     @contextmanager
-    def applied(self, without: Sequence[str] = ()) -> Iterator[None]:
-        """The learner with changed tensors, but for those of the groups `without`; the real ones come back exactly."""
-        kept = {name for group in without for name in self.groups[group]}
+    def applied(
+        self, without: Sequence[str] = (), only: Sequence[str] | None = None, size: float | None = None
+    ) -> Iterator[None]:
+        """The learner with changed tensors, of the groups `only` (None: of all) but for those `without`; the real ones
+        come back exactly. `size` in place of the usual one."""
+        changed = {name for group in (self.groups if only is None else only) for name in self.groups[group]}
+        changed -= {name for group in without for name in self.groups[group]}
         try:
             with torch.no_grad():
                 for number, (name, parameter) in enumerate(self.parameters.items()):
-                    if name not in kept:
-                        _change(parameter, self.seed + number, self.size)
+                    if name in changed:
+                        _change(parameter, self.seed + number, self.size if size is None else size)
             yield
         finally:
             with torch.no_grad():
