@@ -15,6 +15,7 @@ from rolecall.engines.scripted import Answer, Scripted, ScriptedEngine
 from rolecall.errors import ConfigError
 from rolecall.records import ClaimKind, Episode, Grade, GradedEpisode, GradeStatus, OutcomeClass, Sampling, Task
 from rolecall.rewards.agent_specific import AgentSpecific
+from rolecall.rewards.voting_rubric import VotingRubric
 from rolecall.rollout.render import PlainRenderer
 from rolecall.rollout.runner import run_episode
 from rolecall.rollout.transcript import RoleSettings, Transcript
@@ -138,6 +139,28 @@ def test_without_a_voter_the_choice_is_among_the_others() -> None:
     assert figures(episode)["num_candidates"] == 2
     assert play(Voting(), reply, without=[("voter", None)]).answer is None
     assert play(Voting(), reply, without=[("aggregator", None)]).answer == "3"
+
+
+def test_voters_may_be_roles_of_their_own_and_are_judged_and_chosen_from_as_copies_are() -> None:
+    apart = Voting(separate=True)
+    assert apart.roles == ("voterA", "voterB", "voterC", "aggregator")
+    assert Voting().roles == ("voter", "aggregator")
+    assert apart.max_calls() == {"voterA": 1, "voterB": 1, "voterC": 1, "aggregator": 1}
+    said = dict(zip(("voterA", "voterB", "voterC"), boxed(3, 4, 5), strict=True))
+    reply = by_key(**said, aggregator=r"\boxed{2}")
+    check_workflow(apart, [TASK], reply)
+    episode = play(apart, reply)
+    assert [str(turn.key) for turn in episode.turns] == ["voterA:0", "voterB:0", "voterC:0", "aggregator:0"]
+    assert episode.turns[0].messages == episode.turns[1].messages == episode.turns[2].messages
+    assert episode.answer == "4"
+    for choice, earned in (("1", 0.0), ("2", 1.0), ("3", 0.0)):
+        chosen = graded(play(apart, by_key(**said, aggregator=rf"\boxed{{{choice}}}")))
+        assert [one.total for one in AgentSpecific()(chosen).values()] == [0.0, 1.0, 0.0, earned]
+        assert [one.total for one in VotingRubric()(chosen).values()][3] == (1.0 if earned else -1.0)
+    without = play(apart, reply, without=[("voterA", None)])
+    assert (without.answer, figures(without)["num_candidates"]) == ("5", 2)
+    with pytest.raises(ConfigError, match="num_voters is 27"):
+        Voting(separate=True, num_voters=27)
 
 
 def test_the_most_frequent_answer_wins_and_the_earliest_of_equals() -> None:

@@ -9,6 +9,7 @@ from rolecall.rewards.base import MARKS, RewardFunction
 from rolecall.rewards.mixed import PARTS, Format, Mixed
 from rolecall.rewards.outcome import TeamOutcome
 from rolecall.rewards.progress import GameProgress
+from rolecall.rewards.voting_rubric import VotingRubric
 
 REWARDS: Mapping[str, type[RewardFunction]] = {
     "team_outcome": TeamOutcome,
@@ -16,6 +17,7 @@ REWARDS: Mapping[str, type[RewardFunction]] = {
     "format": Format,
     "mixed": Mixed,
     "game_progress": GameProgress,
+    "voting_rubric": VotingRubric,
 }
 
 __all__ = [
@@ -28,4 +30,5 @@ __all__ = [
     "Mixed",
     "RewardFunction",
     "TeamOutcome",
+    "VotingRubric",
 ]

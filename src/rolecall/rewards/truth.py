@@ -8,6 +8,9 @@ from __future__ import annotations
 from rolecall.errors import GraderError, WorkflowError
 from rolecall.records import ClaimKind, GradedEpisode, GradeStatus, Turn, Verdict
 
+MAX_DIGITS = 9
+"""Of the number of a candidate; Python refuses to read thousands of digits."""
+
 
 def answer_status(graded: GradedEpisode, turn: Turn) -> GradeStatus | None:
     """Whether the answer that `turn` claims is right; None when it claims no answer.
@@ -46,7 +49,7 @@ def chosen_status(graded: GradedEpisode, turn: Turn) -> GradeStatus | None:
         return grade.status
     if turn.claim is None or turn.claim.value is None:
         return None
-    if turn.claim.value.isdecimal():
+    if turn.claim.value.isdecimal() and len(turn.claim.value) <= MAX_DIGITS:
         offered = candidates(graded, turn)
         number = int(turn.claim.value)
         return answer_status(graded, offered[number - 1]) if 1 <= number <= len(offered) else None
@@ -56,11 +59,17 @@ def chosen_status(graded: GradedEpisode, turn: Turn) -> GradeStatus | None:
 
 
 def candidates(graded: GradedEpisode, turn: Turn) -> list[Turn]:
-    """What a choosing turn chooses from: the turns made side by side with the one that it is about, by copy."""
+    """What a choosing turn chooses from: the turns made side by side with the one that it is about, by copy; those of
+    other roles too where they answer the same prompt."""
     if turn.about is None:
         return []
     first = _turn(graded, turn.about, f"turn {turn.id!r} ({turn.key}) is about")
-    beside = [other for other in graded.episode.path if (other.role, other.key.call) == (first.role, first.key.call)]
+    beside = [
+        other
+        for other in graded.episode.path
+        if (other.role, other.key.call) == (first.role, first.key.call)
+        or (other.role != first.role and (other.parent, other.messages) == (first.parent, first.messages))
+    ]
     return sorted(beside, key=lambda other: other.key.copy)
 
 

@@ -1,26 +1,29 @@
 """Voters answer side by side; an aggregator picks one of their answers, or a majority does without a model.
 
-Voting and its parse order follow the workflow study (arXiv 2605.24202): the aggregator sees the problem and every
-candidate and puts the number of the best into a box; a number in a box counts, else the only number in range, else the
-first candidate stands in, which is counted as `fallback`.
+Voting follows the workflow study (arXiv 2605.24202): the aggregator sees the problem and every candidate and puts the
+number of the best into a box. What the last box holds counts; without a box the only number in range does (the study
+takes the first of several); else the first candidate stands in, which is counted as `fallback`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from string import ascii_uppercase
 from typing import ClassVar
 
 from rolecall.errors import ConfigError
 from rolecall.records import Claim, ClaimKind, Outcome, Task
-from rolecall.workflows.base import Reply, Team, Workflow
+from rolecall.workflows.base import Agent, Reply, Team, Workflow
 from rolecall.workflows.parse import check_answer_format, extract_answer, last_boxed
 from rolecall.workflows.prompting import PromptSet, load_prompts
 
 VOTER_HOLES = {"voter": frozenset({"task"})}
 HOLES = {**VOTER_HOLES, "aggregator": frozenset({"task", "candidates", "num_candidates"})}
+MAX_DIGITS = 9
+"""A longer number is in no range; Python refuses to read thousands of digits."""
 NO_TEXT = "(This candidate left no readable solution.)"
 
 
@@ -29,12 +32,17 @@ class Voting(Workflow):
     """`num_voters` copies of one role answer one prompt; the aggregator's choice is the answer.
 
     The choice names a candidate by its number, from 1, in the order of the copies; the aggregator's turn is `about` the
-    first of them.
+    first of them. With `separate` the voters are no copies but roles of their own, `voterA`, `voterB` and so on, so
+    that each can have a policy of its own (the study's second variant).
+
+    >>> Voting(separate=True).roles
+    ('voterA', 'voterB', 'voterC', 'aggregator')
     """
 
     roles: ClassVar[tuple[str, ...]] = ("voter", "aggregator")
 
     num_voters: int = 3
+    separate: bool = False
     prompts: str = "default"
     answer_format: str = "boxed"
 
@@ -42,6 +50,15 @@ class Voting(Workflow):
         check_copies("num_voters", self.num_voters, least=2)
         check_answer_format(self.answer_format)
         self.prompt_set()
+        if self.separate:
+            if self.num_voters > len(ascii_uppercase):
+                raise ConfigError(f"num_voters is {self.num_voters}; wanted at most 26 where each is a role of its own")
+            object.__setattr__(self, "roles", (*self.voters, "aggregator"))
+
+    @property
+    def voters(self) -> tuple[str, ...]:
+        """The roles of the voters."""
+        return tuple(f"voter{one}" for one in ascii_uppercase[: self.num_voters]) if self.separate else ("voter",)
 
     def prompt_set(self) -> PromptSet:
         return load_prompts(self.prompts, HOLES)
@@ -53,10 +70,11 @@ class Voting(Workflow):
         return Claim(kind=ClaimKind.ANSWER, value=extract_answer(text, self.answer_format))
 
     def max_calls(self) -> Mapping[str, int]:
-        return {"voter": self.num_voters, "aggregator": 1}
+        return dict.fromkeys(self.voters, 1 if self.separate else self.num_voters) | {"aggregator": 1}
 
     async def run(self, task: Task, team: Team) -> Outcome:
-        votes = await ask_voters(self.prompt_set(), task, team, self.num_voters)
+        agents = [team[role] for role in self.voters] if self.separate else team.copies("voter", self.num_voters)
+        votes = await ask_voters(self.prompt_set(), task, agents)
         if not votes:
             return Outcome(answer=None, figures={"num_candidates": 0.0, "fallback": 0.0, "chosen": -1.0})
         messages = self.prompt_set()["aggregator"].messages(
@@ -101,14 +119,14 @@ class MajorityVote(Workflow):
         return {"voter": self.num_voters}
 
     async def run(self, task: Task, team: Team) -> Outcome:
-        votes = await ask_voters(self.prompt_set(), task, team, self.num_voters)
+        votes = await ask_voters(self.prompt_set(), task, team.copies("voter", self.num_voters))
         return majority_outcome(votes)
 
 
-async def ask_voters(prompts: PromptSet, task: Task, team: Team, num_voters: int) -> list[Reply]:
-    """The replies of all voters that are there, in the order of their copies."""
+async def ask_voters(prompts: PromptSet, task: Task, voters: Iterable[Agent]) -> list[Reply]:
+    """The replies of all voters that are there, in their order."""
     messages = prompts["voter"].messages(task=task.question)
-    replies = await asyncio.gather(*[voter.reply(messages) for voter in team.copies("voter", num_voters)])
+    replies = await asyncio.gather(*[voter.reply(messages) for voter in voters])
     return [reply for reply in replies if not reply.absent]
 
 
@@ -140,7 +158,7 @@ def listed(replies: Sequence[Reply]) -> str:
 
 
 def parse_choice(text: str | None, num_candidates: int) -> int | None:
-    r"""The number in the last box; else the only number in range that the text holds.
+    r"""The number in the last box; without a box, the only number in range that the text holds.
 
     >>> parse_choice(r"Both agree, \boxed{2}", 3), parse_choice("I take 3.", 3), parse_choice("1 or 2?", 3)
     (2, 3, None)
@@ -148,8 +166,9 @@ def parse_choice(text: str | None, num_candidates: int) -> int | None:
     if text is None:
         return None
     boxed = last_boxed(text)
-    found = [boxed] if boxed is not None else re.findall(r"(?<![\w.])\d+(?![\w.]*\w)", text)
-    numbers = {int(one) for one in found if one.strip().isdecimal() and 1 <= int(one) <= num_candidates}
+    found = [boxed] if boxed is not None else re.findall(r"(?<![\w.])\d++(?![\w.]*\w)", text)
+    short = [one for one in found if one.strip().isdecimal() and len(one) <= MAX_DIGITS]
+    numbers = {int(one) for one in short if 1 <= int(one) <= num_candidates}
     return numbers.pop() if len(numbers) == 1 else None
 
 
