@@ -25,21 +25,28 @@ def signs(
     threshold: Annotated[
         list[str] | None, typer.Option("--threshold", help="Another threshold, as chi2=0.5; may be given several times")
     ] = None,
-    patience: Annotated[int, typer.Option("--patience", min=1, help="Measurements in a row that make a warning")] = 2,
+    patience: Annotated[
+        int | None, typer.Option("--patience", min=1, help="Measurements in a row that make a warning [default: 2]")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON")] = False,
 ) -> None:
     """Say how often, and how many steps before, early signs warned of a fall of validation in recorded runs, and how
     often they warned in runs that did not fall."""
-    from rolecall.dynamics.early_signs import judge
+    from rolecall.dynamics.early_signs import PATIENCE, judge
 
     found = [(path, read_table(path)) for path in run_folders(runs)]
-    records = judge([table for _, table in found], thresholds=thresholds(threshold or ()), patience=patience)
+    tables = [table for _, table in found]
+    records = judge(tables, thresholds=thresholds(threshold or ()), patience=patience or PATIENCE)
+    unwatched = [str(path) for path, table in found if not table.watched]
     if as_json:
         falls = {str(path): table.fall for path, table in found}
-        typer.echo(json.dumps({"runs": falls, "signs": [record.to_dict() for record in records]}, indent=2))
+        told = {"runs": falls, "unwatched": unwatched, "signs": [record.to_dict() for record in records]}
+        typer.echo(json.dumps(told, indent=2))
         return
     fallen = [(path, table) for path, table in found if table.fall is not None]
     typer.echo(f"{len(found)} runs, {len(fallen)} of them with a fall of validation")
+    if unwatched:
+        typer.echo(f"{len(unwatched)} left out, with too few validations to show a fall: {', '.join(unwatched)}")
     for path, table in fallen:
         typer.echo(f"  {path.name}: seen at step {table.fall} of {table.last}")
     for record in records:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -99,6 +100,15 @@ def test_without_runs_that_did_not_fall_nothing_is_claimed() -> None:
     assert "its false alarms are not known: no claim" in found.words
 
 
+def test_a_run_that_could_not_have_been_seen_to_fall_is_no_run_without_a_fall() -> None:
+    short = Table.of(rows(RISES[:2], **chi2(5)), ROLES)
+    none = Table.of(rows((), **chi2(5)), ROLES)
+    broken = Table.of(rows((0.4, 0.5, math.nan), **chi2(5)), ROLES)
+    assert [table.watched for table in (short, none, broken, Table.of(rows(RISES[:3]), ROLES))] == [False] * 3 + [True]
+    found = record([short, none, broken, Table.of(rows(FALLS, **chi2(5)), ROLES)])
+    assert (found.num_falls, found.num_quiet, found.num_false, found.unmeasured) == (1, 0, 0, 0)
+
+
 def test_another_threshold_changes_what_warns() -> None:
     table = Table.of(rows(FALLS, **chi2(10, high=0.6)), ROLES)
     assert record([table]).leads == ()
@@ -146,11 +156,17 @@ def test_the_command_reads_run_folders_and_folders_of_runs(tmp_path: Path) -> No
     assert (
         "chi2 at 1 or above warned before 1 of 1 falls, a median of 29 steps before, and in 1 of 2 runs" in shown.output
     )
-    assert "It rests on 1 falls: no claim below 10" in shown.output
+    assert "It rests on 1 fall: no claim below 10" in shown.output
+    assert "left out" not in shown.output
     assert "mass at 0.9 or above warned before 0 of 0 falls" in shown.output
-    told = CliRunner().invoke(app, ["signs", str(alone), "--json", "--threshold", "chi2=3"])
+    short = written(tmp_path / "d", RISES[:2], 10)
+    words = CliRunner().invoke(app, ["signs", str(alone), str(short)]).output
+    assert f"1 left out, with too few validations to show a fall: {short}" in " ".join(words.split())
+    told = CliRunner().invoke(app, ["signs", str(alone), str(short), "--json", "--threshold", "chi2=3"])
     found = json.loads(told.output)
-    assert found["runs"] == {str(alone): None}
+    assert found["runs"] == {str(alone): None, str(short): None}
+    assert found["unwatched"] == [str(short)]
+    assert {one["sign"]: one["runs_without_fall"] for one in found["signs"]}["chi2"] == 1
     assert {one["sign"]: one["false_alarms"] for one in found["signs"]}["chi2"] == 0
 
 

@@ -2,7 +2,8 @@
 
 A sign warns in a run when its figure is at its threshold or above in `PATIENCE` measurements in a row; the step of the
 last of these is the warning. Before a fall it is early by fall - warning steps. In a run without a fall it is a false
-alarm. Nothing is claimed of a sign that fewer than `LEAST_FALLS` falls speak for.
+alarm. A run with too few validations to show a fall is neither. Nothing is claimed of a sign that fewer than
+`LEAST_FALLS` falls speak for.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
 
-from rolecall.dynamics.cliff import curve_of, fall_step
+from rolecall.dynamics.cliff import WINDOW, curve_of, fall_step
+from rolecall.dynamics.settings import AlarmSettings
 from rolecall.intervals import Estimate, difference_width, wilson
 
 Row = tuple[int, str, float]
@@ -36,6 +38,7 @@ class Table:
     roles: Mapping[str, str]
     fall: int | None  # the step at which validation was first seen to have fallen
     last: int  # step
+    watched: bool  # whether there are validations enough that a fall could have been seen
 
     @classmethod
     def of(cls, rows: Iterable[Row], roles: Mapping[str, str]) -> Table:
@@ -44,8 +47,9 @@ class Table:
         for step, key, value in kept:
             if math.isfinite(value):
                 values[key][step] = value
-        last = max((step for step, _, _ in kept), default=0)
-        return cls(values=dict(values), roles=dict(roles), fall=fall_step(curve_of(kept)), last=last)
+        last, curve = max((step for step, _, _ in kept), default=0), curve_of(kept)
+        watched = sum(math.isfinite(one.mean) for one in curve) > WINDOW
+        return cls(values=dict(values), roles=dict(roles), fall=fall_step(curve), last=last, watched=watched)
 
     def by_role(self, name: str, roles: Iterable[str] | None = None) -> list[Series]:
         """`dynamics/<role>/<name>` of these roles (None: of all)."""
@@ -99,11 +103,13 @@ def _captured(table: Table) -> Series:
     return largest(table.values[key] for key in keys if key in table.values)
 
 
+_ALARMS = AlarmSettings()
+
 SIGNS: tuple[Sign, ...] = (
     Sign(
         name="amplification",
         what="amplification of a role's copies over their number",
-        threshold=0.95,
+        threshold=_ALARMS.aligned,
         read=_aligned,
     ),
     Sign(
@@ -115,7 +121,7 @@ SIGNS: tuple[Sign, ...] = (
     Sign(
         name="chi2",
         what="chi-squared per token of a role against what sampled it",
-        threshold=1.0,
+        threshold=_ALARMS.chi2,
         read=lambda table: largest(table.by_role("chi2")),
     ),
     Sign(
@@ -127,7 +133,7 @@ SIGNS: tuple[Sign, ...] = (
     Sign(
         name="mass",
         what="share of a shared policy's gradient mass that one role holds",
-        threshold=0.9,
+        threshold=_ALARMS.captured,
         read=lambda table: largest(table.by_role("mass_share", table.sharers)),
     ),
 )
@@ -151,7 +157,8 @@ def warning(series: Series, threshold: float, patience: int = PATIENCE) -> int |
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Record:
     """What recorded runs say of a sign. `leads`: steps from warning to fall, of the falls that were warned of before
-    they were seen; `num_falls` and `num_quiet`: runs with and without a fall in which the sign was measured."""
+    they were seen; `num_falls` and `num_quiet`: runs with and without a fall in which the sign was measured;
+    `unmeasured`: those without its figures. Runs with too few validations are in none of them."""
 
     sign: str
     what: str
@@ -189,7 +196,8 @@ class Record:
             + f", and in {self.num_false} of {self.num_quiet} runs without a fall"
         )
         if self.num_falls < LEAST_FALLS:
-            return f"{counts}. It rests on {self.num_falls} falls: no claim below {LEAST_FALLS}"
+            falls = "1 fall" if self.num_falls == 1 else f"{self.num_falls} falls"
+            return f"{counts}. It rests on {falls}: no claim below {LEAST_FALLS}"
         if not self.num_quiet:
             return f"{counts}. Without a run that did not fall its false alarms are not known: no claim"
         rates = f"hits {_percent(self.hits)}, false alarms {_percent(self.false_alarms)}"
@@ -222,9 +230,10 @@ def judge(
     patience: int = PATIENCE,
 ) -> list[Record]:
     """The record of every sign over the runs. A warning in the step of the fall or after it comes too late to count;
-    runs that do not have a sign's figures are left out of its record, and counted."""
-    chosen = dict(thresholds or {})
-    return [_judge(tables, sign, chosen.get(sign.name, sign.threshold), patience) for sign in signs]
+    runs that do not have a sign's figures are left out of its record, and counted; those with too few validations to
+    show a fall are left out of all records (`Table.watched`)."""
+    chosen, watched = dict(thresholds or {}), [table for table in tables if table.watched]
+    return [_judge(watched, sign, chosen.get(sign.name, sign.threshold), patience) for sign in signs]
 
 
 def _judge(tables: Sequence[Table], sign: Sign, threshold: float, patience: int) -> Record:
