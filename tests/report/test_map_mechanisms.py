@@ -150,7 +150,7 @@ def test_figures_of_roles_come_from_the_metrics_of_a_run(tmp_path):
     (tmp_path / "matrix.json").write_text(json.dumps({"name": "m", "axes": axes, "seeds": [0], "cells": [row]}))
     data = read_map(tmp_path)
     voter, aggregator = data.cells[0].roles["voter"], data.cells[0].roles["aggregator"]
-    assert (voter.update_norm, voter.optimizer_steps, voter.kl_base, voter.copies) == (3.0, 6.0, 0.4, True)
+    assert (voter.update_norm, voter.optimizer_steps, voter.kl_base, voter.copies) == (3.0, 6.0, 0.25, True)
     assert (voter.mass, aggregator.mass) == (pytest.approx(0.7), pytest.approx(0.3))
     assert aggregator.formats == {"voter": pytest.approx(0.6)}
     assert aggregator.taken_for == {}

@@ -21,7 +21,7 @@ def role_figures(run: RunData) -> Mapping[str, RoleFigures]:
 def _figures(run: RunData, role: str) -> RoleFigures:
     others = [name for name in run.roles if name != role]
     alone = run.alone(role)
-    masses = run.series(f"dynamics/{role}/mass_share").finite
+    masses = [] if alone else run.series(f"dynamics/{role}/mass_share").finite
     told_apart = _risen(run.series(f"behaviour/{role}/told_apart"))
     return RoleFigures(
         policy=run.roles[role],
@@ -29,8 +29,8 @@ def _figures(run: RunData, role: str) -> RoleFigures:
         alone=alone,
         optimizer_steps=run.series(f"dynamics/{role}/total_optimizer_steps").last,
         update_norm=run.series(f"dynamics/{role}/total_update_norm").last,
-        kl_base=run.series(f"dynamics/{role}/kl_base").last,
-        mass=statistics.fmean(masses) if masses and not alone else math.nan,
+        kl_base=_mean(run.series(f"dynamics/{role}/kl_base").tail()),
+        mass=_mean(masses),
         lost=-told_apart,
         formats=_by_other(run, f"behaviour/{role}/format", others),
         taken_for=_by_other(run, f"behaviour/{role}/taken_for", others),
@@ -40,6 +40,10 @@ def _figures(run: RunData, role: str) -> RoleFigures:
 def _by_other(run: RunData, prefix: str, others: list[str]) -> Mapping[str, float]:
     risen = {other: _risen(run.series(f"{prefix}/{other}")) for other in others}
     return {other: value for other, value in risen.items() if math.isfinite(value)}
+
+
+def _mean(values: list[float]) -> float:
+    return statistics.fmean(values) if values else math.nan
 
 
 def _risen(series: Series) -> float:

@@ -55,11 +55,11 @@ class RoleFigures:
     """What a run did to one role; nan where it was not measured.
 
     `copies`: whether it was called several times side by side; `alone`: whether its policy is its own.
-    `optimizer_steps` and `update_norm`: the sums over the run. `kl_base`: the last KL to the policy before training.
-    `mass`: mean over the steps of its share of the shared policy's gradient mass. `lost`: how much less often the
-    classifier of roles knows its turns than at the start. `formats`, `taken_for`: by other role, how much the share of
-    its turns in that role's format, or taken for that role's, has risen since the start. Starts are the mean of the
-    first three measurements, ends that of the last quarter.
+    `optimizer_steps` and `update_norm`: the sums over the run. `kl_base`: KL to the policy before training, the mean
+    of the last quarter of the run. `mass`: mean over the steps of its share of the shared policy's gradient mass.
+    `lost`: how much less often the classifier of roles knows its turns than at the start. `formats`, `taken_for`: by
+    other role, how much the share of its turns in that role's format, or taken for that role's, has risen since the
+    start. Starts are the mean of the first three measurements, ends that of the last quarter.
     """
 
     policy: str

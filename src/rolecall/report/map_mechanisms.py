@@ -29,10 +29,10 @@ def roles_section(data: MapData) -> str:
         return ""
     head = ("cell", "role", "optimizer steps", "update size", "KL from base", "gradient mass", "known turns lost")
     words = (
-        "Sums over the run of optimizer steps and of update sizes; the last KL of the role to the policy before "
-        "training, a token; its mean share of the gradient mass, where roles share a policy; how much less often the "
-        "classifier of roles knows its turns at the end than at the start. Update sizes of roles with policies of "
-        "their own are those of their own adapters."
+        "Sums over the run of optimizer steps and of update sizes; KL of the role to the policy before training, a "
+        "token, over the last quarter of the run; its mean share of the gradient mass, where roles share a policy; how "
+        "much less often the classifier of roles knows its turns at the end than at the start. Update sizes of roles "
+        "with policies of their own are those of their own adapters."
     )
     return f"<p>{words}</p>{table(head, rows)}{_copied(data)}"
 
@@ -68,7 +68,7 @@ def paired_section(data: MapData) -> str:
             parts.append(f"<h3>{title} against {found[0].first}</h3>{_paired_table(found)}")
     words = (
         "Cells that differ in one axis alone, paired by seed: differences in points and, by role, ratios of the "
-        "update size over the run and of the last KL from the base; 95 % intervals of Student's t over seeds, of which "
+        "update size over the run and of the KL from the base; 95 % intervals of Student's t over seeds, of which "
         "one seed has none."
     )
     return f"<p>{words}</p>{''.join(parts)}" if parts else ""
