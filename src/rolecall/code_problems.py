@@ -157,7 +157,7 @@ class _Block:
     text: str
 
 
-_FENCE = re.compile(r"^[ \t]*(?P<fence>`{3,}|~{3,})[ \t]*(?P<tag>[^`\n]*?)[ \t]*$")
+_FENCE = re.compile(r"^[ \t]*+(?P<fence>`{3,}+|~{3,}+)(?P<tag>[^`\n]*+)$")  # possessive: each letter is read once
 
 
 def extract_program(text: str | None) -> str | None:
@@ -198,15 +198,16 @@ def _blocks(text: str) -> list[_Block]:
     fence = tag = ""
     for line in text.replace("\r\n", "\n").split("\n"):
         found = _FENCE.match(line)
+        said = found["tag"].strip(" \t") if found is not None else ""
         if inside is None:
             if found is not None:
-                fence, tag, inside = found["fence"], found["tag"].strip("{}. ").casefold(), []
-        elif found is not None and not found["tag"] and found["fence"].startswith(fence):
+                fence, tag, inside = found["fence"], said.strip("{}. ").casefold(), []
+        elif found is not None and not said and found["fence"].startswith(fence):
             blocks.append(_Block(tag=tag, text="\n".join(inside)))
             inside = None
-        elif found is not None and found["tag"].casefold() in PYTHON_TAGS:  # the one before was never closed
+        elif found is not None and said.casefold() in PYTHON_TAGS:  # the one before was never closed
             blocks.append(_Block(tag=tag, text="\n".join(inside)))
-            fence, tag, inside = found["fence"], found["tag"].casefold(), []
+            fence, tag, inside = found["fence"], said.casefold(), []
         else:
             inside.append(line)
     if inside is not None:

@@ -116,6 +116,8 @@ def test_voters_get_one_prompt_and_the_aggregator_sees_all_candidates() -> None:
         ("the answer is 2.5", None),
         ("", None),
         (None, None),
+        (r"\boxed{" + "2" * 5000 + "}", None),  # more digits than Python reads
+        ("9" * 5000 + ", or 2", 2),
     ],
 )
 def test_a_choice_is_a_number_in_a_box_or_the_only_number_in_range(said: str | None, choice: int | None) -> None:

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from rolecall.records import Claim, ClaimKind, Message, Outcome, Task, Verdict
 from rolecall.workflows.base import Team, Workflow
-from rolecall.workflows.parse import check_answer_format, extract_answer, parse_verdict
+from rolecall.workflows.parse import check_answer_format, check_marker, extract_answer, parse_verdict
 from rolecall.workflows.prompting import PromptSet, load_prompts
 from rolecall.workflows.voting import answer_of, check_copies
 
@@ -36,6 +36,7 @@ class EvaluatorOptimizer(Workflow):
     def __post_init__(self) -> None:
         check_copies("max_iterations", self.max_iterations, least=1)
         check_answer_format(self.answer_format)
+        check_marker(self.verdict_marker)
         self.prompt_set()
 
     def prompt_set(self) -> PromptSet:

@@ -11,14 +11,15 @@ from rolecall.records import Verdict
 
 ANSWER_FORMATS = ("boxed", "line", "text", "code", "choice", "boxed_or_number")
 _BOX = re.compile(r"\\(?:boxed|fbox)\s*\{")
+_BRACES = re.compile(r"\\.|[{}]", re.DOTALL)  # an escaped one is neither
 _BARE_BOX = re.compile(r"\\boxed\s*([0-9A-Za-z]+)")
 _NUMBER = re.compile(
     r"(?<![0-9A-Za-z.,_/])-?(?:[0-9]{1,3}(?:,[0-9]{3})+|[0-9]+)(?:\.[0-9]+)?(?:/[0-9]+)?(?![0-9A-Za-z_/])%?"
 )
 _CHOICE_SAID = re.compile(
-    r"(?:answer|option|choice)(?:\s+is)?\s*:?\s*(?:\*\*)?\s*\(?([A-J])\)?(?![A-Za-z'])", re.IGNORECASE
-)
-_CHOICE_LINE = re.compile(r"^\s*(?:\*\*)?\(?([A-J])\)?[).:]?(?:\*\*)?\s*$", re.MULTILINE)
+    r"(?:answer|option|choice)(?:\s++is)?\s*+:?\s*+(?:\*\*)?\s*+\(?([A-J])\)?(?![A-Za-z'])", re.IGNORECASE
+)  # possessive: three runs of blanks in a row would take the cube of their length
+_CHOICE_LINE = re.compile(r"^[^\S\n]*+(?:\*\*)?\(?([A-J])\)?[).:]?(?:\*\*)?[^\S\n]*+$", re.MULTILINE)
 _ANSWER_LINE = re.compile(r"answer\s*:\**", re.IGNORECASE)
 _STRIPPED = string.punctuation + string.whitespace
 _VERDICTS = {"correct": Verdict.CORRECT, "wrong": Verdict.WRONG, "incorrect": Verdict.WRONG}
@@ -27,6 +28,11 @@ _VERDICTS = {"correct": Verdict.CORRECT, "wrong": Verdict.WRONG, "incorrect": Ve
 def check_answer_format(answer_format: str) -> None:
     if answer_format not in ANSWER_FORMATS:
         raise ConfigError(f"answer_format {answer_format!r} is not one of {', '.join(ANSWER_FORMATS)}")
+
+
+def check_marker(marker: str) -> None:
+    if not marker.strip():
+        raise ConfigError(f"verdict_marker is {marker!r}; wanted the words before a verdict, such as 'Verdict:'")
 
 
 def extract_answer(text: str | None, answer_format: str) -> str | None:
@@ -64,12 +70,18 @@ def last_boxed(text: str) -> str | None:
     >>> last_boxed(r"\boxed{1}, and \boxed{x = \boxed{2}}"), last_boxed(r"so \boxed 5.")
     ('2', '5')
     """
-    for start in reversed([found.end() for found in _BOX.finditer(text)]):
-        inside = _balanced(text, start)
-        if inside is not None:
-            return inside.strip() or None
+    boxes = {found.end() for found in _BOX.finditer(text)}
+    last, end = -1, -1
+    opened: list[int] = []
+    for brace in _BRACES.finditer(text) if boxes else ():  # one pass: a model may write thousands that never close
+        if brace.group() == "{":
+            opened.append(brace.end())
+        elif brace.group() == "}" and opened and (start := opened.pop()) in boxes and start > last:
+            last, end = start, brace.start()
+    if last >= 0:
+        return text[last:end].strip() or None
     bare = _BARE_BOX.findall(text)
-    return str(bare[-1]) if bare and _BOX.search(text) is None else None
+    return str(bare[-1]) if bare and not boxes else None
 
 
 def last_number(text: str) -> str | None:
@@ -96,20 +108,6 @@ def last_choice(text: str) -> str | None:
     return max(places, key=lambda found: found.start())[1].upper() if places else None
 
 
-def _balanced(text: str, start: int) -> str | None:
-    depth, position = 1, start
-    while position < len(text):
-        char = text[position]
-        if char == "\\":
-            position += 2
-            continue
-        depth += (char == "{") - (char == "}")
-        if depth == 0:
-            return text[start:position]
-        position += 1
-    return None
-
-
 def parse_verdict(text: str | None, truncated: bool = False, marker: str = "Verdict:") -> Verdict:
     """The verdict after the last `marker`, which must be all that follows; a truncated report has none.
 
@@ -120,8 +118,5 @@ def parse_verdict(text: str | None, truncated: bool = False, marker: str = "Verd
     """
     if text is None or truncated:
         return Verdict.UNPARSED
-    place = text.lower().rfind(marker.lower())
-    if place < 0:
-        return Verdict.UNPARSED
-    word = text[place + len(marker) :].strip(_STRIPPED).lower()
-    return _VERDICTS.get(word, Verdict.UNPARSED)
+    _, found, said = text.lower().rpartition(marker.lower())  # cut where it is found: `lower` may change the length
+    return _VERDICTS.get(said.strip(_STRIPPED), Verdict.UNPARSED) if found else Verdict.UNPARSED

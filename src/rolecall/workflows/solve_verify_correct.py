@@ -15,7 +15,7 @@ from typing import ClassVar, Literal
 from rolecall.errors import ConfigError
 from rolecall.records import Claim, ClaimKind, Message, Outcome, Task, Verdict
 from rolecall.workflows.base import Reply, Team, Workflow
-from rolecall.workflows.parse import check_answer_format, extract_answer, parse_verdict
+from rolecall.workflows.parse import check_answer_format, check_marker, extract_answer, parse_verdict
 from rolecall.workflows.prompting import PromptSet, load_prompts
 
 HOLES = {
@@ -49,6 +49,7 @@ class SolveVerifyCorrect(Workflow):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} is {getattr(self, name)}; wanted 1 or more")
         check_answer_format(self.answer_format)
+        check_marker(self.verdict_marker)
         self.prompt_set()
 
     def prompt_set(self) -> PromptSet:

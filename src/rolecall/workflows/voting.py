@@ -2,7 +2,7 @@
 
 Voting follows the workflow study (arXiv 2605.24202): the aggregator sees the problem and every candidate and puts the
 number of the best into a box. What the last box holds counts; without a box the only number in range does (the study
-takes the first of several); else the first candidate stands in, which is counted as `fallback`.
+takes any of several); else the first candidate stands in, which is counted as `fallback`.
 """
 
 from __future__ import annotations
