@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rolecall.grading import GraderPool, grade_math
-from rolecall.grading.expression import Unreadable, read_expression
+from rolecall.grading.expression import read_expression
 from rolecall.grading.math import MAX_READ_CHARS, grade_plain
+from rolecall.grading.symbols import Unreadable
 from rolecall.grading.values import TooBig, Undefined, value
 from rolecall.records import GradeStatus, Task
 

@@ -7,10 +7,11 @@ import re
 from collections.abc import Sequence
 from fractions import Fraction
 
-from rolecall.grading.expression import Tree, Unreadable
+from rolecall.grading.expression import Tree
 from rolecall.grading.normalise import NAME_HEAD
 from rolecall.grading.regions import region, same_region
 from rolecall.grading.shapes import Based, Many, Matrix, Ratio, Relation, Row, Scalar, Shape, Union, Without, Words
+from rolecall.grading.symbols import Unreadable
 from rolecall.grading.values import (
     TooBig,
     Undefined,

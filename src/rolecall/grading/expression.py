@@ -6,90 +6,16 @@ A tree is a tuple whose first item names it: `("num", Fraction)`, `("sym", "x_1"
 
 from __future__ import annotations
 
-import re
 from fractions import Fraction
 from typing import Any
 
+from rolecall.grading.symbols import ALIASES, FUNCTIONS, GREEK, TooLarge, Unreadable, tokens_of
+
 Tree = tuple[Any, ...]
 
-MAX_TOKENS = 400
 MAX_DEPTH = 120
 MAX_DIGITS = 4000
 
-_TOKEN = re.compile(
-    r"\s*(?:(?P<number>[0-9]+(?:\.[0-9]+|\.(?![0-9]))?|\.[0-9]+)|(?P<command>\\[A-Za-z]+|\\[{}%|])|(?P<word>[A-Za-z]+)|"
-    r"(?P<sign>\*\*|[-+*/^_!|(){}\[\],%:]))"
-)
-FUNCTIONS = frozenset(
-    [
-        "sin",
-        "cos",
-        "tan",
-        "cot",
-        "sec",
-        "csc",
-        "arcsin",
-        "arccos",
-        "arctan",
-        "sinh",
-        "cosh",
-        "tanh",
-        "ln",
-        "log",
-        "lg",
-        "exp",
-        "sqrt",
-        "abs",
-        "floor",
-        "ceil",
-        "binom",
-        "gcd",
-        "lcm",
-        "max",
-        "min",
-        "root",
-    ]
-)
-_ALIASES = {"asin": "arcsin", "acos": "arccos", "atan": "arctan", "cosec": "csc", "tg": "tan", "ctg": "cot"}
-_GREEK = frozenset(
-    [
-        "alpha",
-        "beta",
-        "gamma",
-        "delta",
-        "epsilon",
-        "varepsilon",
-        "zeta",
-        "eta",
-        "theta",
-        "vartheta",
-        "iota",
-        "kappa",
-        "lambda",
-        "mu",
-        "nu",
-        "xi",
-        "rho",
-        "sigma",
-        "tau",
-        "upsilon",
-        "phi",
-        "varphi",
-        "chi",
-        "psi",
-        "omega",
-        "ell",
-        "Gamma",
-        "Delta",
-        "Theta",
-        "Lambda",
-        "Xi",
-        "Sigma",
-        "Phi",
-        "Psi",
-        "Omega",
-    ]
-)
 _FRACTIONS = frozenset({"\\frac", "\\dfrac", "\\tfrac", "\\cfrac"})
 _BINOMIALS = frozenset({"\\binom", "\\dbinom", "\\tbinom"})
 _TIMES = frozenset({"*", "\\cdot", "\\times", "\\ast"})
@@ -109,14 +35,6 @@ _CLOSERS = {
 _MIDDLES = {"\\lfloor": "floor", "\\lceil": "ceil", "\\lvert": "abs"}
 
 
-class Unreadable(Exception):
-    """The text is no expression that this reader knows."""
-
-
-class TooLarge(Unreadable):
-    """The text is deeper or longer than any answer: nothing else should try to read it."""
-
-
 def read_expression(text: str) -> Tree:
     r"""The tree of an expression; `Unreadable` when it is none.
 
@@ -126,47 +44,11 @@ def read_expression(text: str) -> Tree:
     >>> read_expression("2x")
     ('mul', ('num', Fraction(2, 1)), ('sym', 'x'))
     """
-    reader = _Reader(_tokens(text))
+    reader = _Reader(tokens_of(text))
     tree = reader.sum()
     if reader.peek() is not None:
         raise Unreadable(f"{reader.peek()!r} is left over")
     return tree
-
-
-def _tokens(text: str) -> list[str]:
-    tokens: list[str] = []
-    position, end = 0, len(text.rstrip())
-    while position < end:
-        found = _TOKEN.match(text, position)
-        if len(tokens) >= MAX_TOKENS:
-            raise TooLarge(f"more than {MAX_TOKENS} symbols")
-        if found is None:
-            raise Unreadable(f"nothing is read at {text[position : position + 20]!r}")
-        position = found.end()
-        word = found["word"]
-        tokens += _split_word(word) if word else [found.group().strip()]
-    if not tokens:
-        raise Unreadable("empty")
-    return tokens
-
-
-def _split_word(word: str) -> list[str]:
-    """A word as names: a function or constant by its whole name, else the letters; long words are no mathematics."""
-    lower = word if word in _GREEK else word.lower()
-    lower = _ALIASES.get(lower, lower)
-    if lower == "sqrt":
-        return ["sqrt"]
-    if lower in FUNCTIONS or lower in ("pi", "infty") or lower in _GREEK:
-        return ["\\" + lower]
-    if lower in ("inf", "infinity", "oo"):
-        return ["\\infty"]
-    for name in ("sqrt", "sin", "cos", "tan", "ln", "log", "pi"):  # xsqrt, sinx, 2pir
-        place = word.find(name)
-        if place >= 0 and len(word) <= len(name) + 2:
-            return [*word[:place], *_split_word(name), *word[place + len(name) :]]
-    if len(word) > 4:
-        raise Unreadable(f"{word!r} is a word")
-    return list(word)
 
 
 class _Reader:
@@ -399,10 +281,10 @@ class _Reader:
             return self.root()
         if token in _FONTS:
             return self.font()
-        if name in ("pi", "infty") or name in _GREEK:
+        if name in ("pi", "infty") or name in GREEK:
             return self.symbol(name)
-        if _ALIASES.get(name, name) in FUNCTIONS:
-            return self.function(_ALIASES.get(name, name))
+        if ALIASES.get(name, name) in FUNCTIONS:
+            return self.function(ALIASES.get(name, name))
         raise Unreadable(f"{token} is not known")
 
     def font(self) -> Tree:
@@ -411,7 +293,7 @@ class _Reader:
         while (token := self.take()) != "}":
             letters.append(token)
         name = "".join(letters).lstrip("\\")
-        name = _ALIASES.get(name, name)
+        name = ALIASES.get(name, name)
         if name in FUNCTIONS:
             return self.function(name)
         if len(letters) == 1 and name.isalpha():

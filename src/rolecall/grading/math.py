@@ -14,9 +14,9 @@ from typing import Any
 
 from rolecall.errors import GraderError
 from rolecall.grading.compare import alike
-from rolecall.grading.expression import TooLarge, Unreadable
 from rolecall.grading.normalise import assigned_name, clean, normalise, plain_number
 from rolecall.grading.shapes import read_shape
+from rolecall.grading.symbols import TooLarge, Unreadable
 from rolecall.grading.values import TooBig, Undefined
 from rolecall.grading.wording import choice_letter, plain_words, spelled_number
 from rolecall.records import Grade, GradeStatus

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from rolecall.grading.expression import Tree, Unreadable
+from rolecall.grading.expression import Tree
 from rolecall.grading.shapes import Many, Relation, Row, Scalar, Shape, Union, Without, Words
+from rolecall.grading.symbols import Unreadable
 from rolecall.grading.values import context, inexact, is_real, same, symbols, value
 
 _INFINITY: Tree = ("sym", "infty")

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 
-from rolecall.grading.expression import TooLarge, Tree, Unreadable, read_expression
+from rolecall.grading.expression import Tree, read_expression
 from rolecall.grading.normalise import NAME_HEAD, THOUSANDS, unwrap
+from rolecall.grading.symbols import TooLarge, Unreadable
 from rolecall.grading.wording import Unit, ordinal, plain_words, spelled_number, split_unit
 
 MAX_ITEMS = 64
