@@ -8,12 +8,13 @@ REAL_RUN ?= runs/real-smollm2
 SMOLLM2 := runs/models/smollm2
 KILLS ?= 50
 
-.PHONY: demo real scales test lint unit kills check-python clean help
+.PHONY: demo real scales study test lint unit kills check-python clean help
 
 help:
 	@echo "make demo   train the demo team and write $(RUN)/summary.json (a few minutes on two cores)"
 	@echo "make real   train SmolLM2-135M-Instruct for a few steps (93 MB to download once, some minutes on two cores)"
-	@echo "make scales make the tiny models of the workflow study in runs/models (some minutes)"
+	@echo "make scales make the tiny models of the workflow study in runs/models (an hour or more)"
+	@echo "make study  run the workflow study on tiny models, with its page in runs/tiny (about two hours after make scales)"
 	@echo "make test   linter, formatter, type checker and all tests"
 	@echo "make kills  kill runs at $(KILLS) random moments each and compare them with runs that were not (an hour)"
 	@echo "make clean  remove the virtual environment (runs stay)"
@@ -51,6 +52,12 @@ runs/models/workflows_%/config.json: | $(VENV)/.base
 	$(PY) recipes/make_workflow_models.py --scale $* --out $(@D)
 
 scales: runs/models/workflows_0.2M/config.json runs/models/workflows_3M/config.json
+
+# A matrix goes on where it stopped. One with a cell that failed ends the others no less: what is missing is on its page.
+study: scales
+	@missing=0; for name in tiny_seeds tiny_matrix tiny_arms; do \
+	  $(VENV)/bin/rolecall matrix recipes/study/$$name.toml || missing=1; done; \
+	$(VENV)/bin/rolecall signs runs/tiny-seeds runs/tiny runs/tiny-arms; exit $$missing
 
 test: $(VENV)/.dev lint unit
 
