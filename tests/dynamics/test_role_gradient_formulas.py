@@ -13,7 +13,8 @@ from rolecall.dynamics.formulas import (
     role_metrics,
     total_norm,
 )
-from rolecall.dynamics.role_gradients import RoleGradients
+from rolecall.dynamics.role_gradients import RoleGradients, inner_product
+from rolecall.learner.progress import UpdateTally
 
 # g_a = (3, 0), g_b = (0, 4), g_c = (-1, 0)
 GRAM = [[9.0, 0.0, -3.0], [0.0, 16.0, 0.0], [-3.0, 0.0, 1.0]]
@@ -52,9 +53,31 @@ def test_role_metrics_have_exactly_these_keys() -> None:
     }
 
 
-def test_a_policy_without_any_gradient_has_shares_and_cosines_of_zero() -> None:
-    metrics = role_metrics(["a", "b"], [[0.0, 0.0], [0.0, 0.0]], {})
-    assert set(metrics.values()) == {0.0}
+def test_a_policy_without_any_gradient_has_norms_of_zero_and_neither_shares_nor_cosines() -> None:
+    metrics = role_metrics(["a", "b"], [[0.0, 0.0], [0.0, 0.0]], {"a": 3, "b": 1})
+    assert metrics == {
+        "dynamics/a/grad_norm": 0.0,
+        "dynamics/a/token_share": 0.75,
+        "dynamics/b/grad_norm": 0.0,
+        "dynamics/b/token_share": 0.25,
+    }
+
+
+def test_a_role_without_a_gradient_has_a_share_of_zero_and_no_cosines() -> None:
+    metrics = role_metrics(["a", "b"], [[4.0, 0.0], [0.0, 0.0]], {"a": 3, "b": 1})
+    assert (metrics["dynamics/a/mass_share"], metrics["dynamics/b/mass_share"]) == (1.0, 0.0)
+    assert metrics["dynamics/a/cosine_total"] == 1.0
+    assert not [key for key in metrics if "b/cosine" in key or "cosine/b" in key]
+
+
+def test_an_optimizer_step_without_a_gradient_is_no_part_of_the_mean_of_shares_and_cosines() -> None:
+    tally = UpdateTally()
+    tally.add_roles({"a": 1, "b": 1}, {("a", "a"): 9.0, ("b", "b"): 1.0, ("a", "b"): 0.0, ("b", "a"): 0.0})
+    tally.add_roles({"a": 1, "b": 1}, {})
+    means = tally.roles.means()
+    assert (means["dynamics/a/mass_share"], means["dynamics/a/grad_norm"]) == (0.75, 1.5)
+    assert means["dynamics/a/cosine/b"] == 0.0
+    assert tally.captures == [0.25]
 
 
 def test_role_gradients_add_up_and_untouched_parameters_stay_without_gradient() -> None:
@@ -71,6 +94,11 @@ def test_role_gradients_add_up_and_untouched_parameters_stay_without_gradient() 
     assert second.grad is not None
     assert second.grad.tolist() == [2.0, 2.0]
     assert idle.grad is None
+
+
+def test_inner_products_of_long_vectors_do_not_lose_what_a_float32_sum_would() -> None:
+    many = torch.full((1 << 24,), 0.1)
+    assert inner_product(many, many) == pytest.approx((1 << 24) * float(many[0]) ** 2, rel=1e-4)
 
 
 def test_a_single_role_needs_no_buffer_and_keeps_its_gradient_in_place() -> None:

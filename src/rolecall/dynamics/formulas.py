@@ -73,6 +73,8 @@ def role_metrics(roles: Sequence[str], gram: Gram, tokens: Mapping[str, int]) ->
     """The figures of one policy's roles, keyed `dynamics/<role>/...`.
 
     `grad_norm` is before clipping; shares and cosines are within the policy. `tokens`: trained tokens of each role.
+    Where no role has a gradient there are no shares of it, and of a role without one there are no cosines: neither is
+    0, and a mean over optimizer steps would take it for that.
     """
     sizes, mass, energy = norms(gram), mass_shares(gram), energy_shares(gram)
     share = _shares([float(tokens.get(role, 0)) for role in roles])
@@ -80,13 +82,14 @@ def role_metrics(roles: Sequence[str], gram: Gram, tokens: Mapping[str, int]) ->
     for i, role in enumerate(roles):
         area = f"dynamics/{role}"
         metrics[f"{area}/grad_norm"] = sizes[i]
-        metrics[f"{area}/mass_share"] = mass[i]
-        metrics[f"{area}/energy_share"] = energy[i]
         metrics[f"{area}/token_share"] = share[i]
-        metrics[f"{area}/cosine_total"] = cosine_with_total(gram, i)
-        for j, other in enumerate(roles):
-            if i != j:
-                metrics[f"{area}/cosine/{other}"] = cosine(gram, i, j)
+        if any(sizes):
+            metrics[f"{area}/mass_share"] = mass[i]
+            metrics[f"{area}/energy_share"] = energy[i]
+        if sizes[i]:
+            metrics[f"{area}/cosine_total"] = cosine_with_total(gram, i)
+            others = [j for j in range(len(roles)) if j != i and sizes[j]]
+            metrics |= {f"{area}/cosine/{roles[j]}": cosine(gram, i, j) for j in others}
     return metrics
 
 

@@ -57,7 +57,7 @@ class UpdateTally:
         gram = [[products.get((a, b), 0.0) for b in roles] for a in roles]
         for key, figure in role_metrics(roles, gram, tokens).items():
             self.roles.add(key, figure, 1.0)
-        if len(roles) > 1:
+        if len(roles) > 1 and any(map(any, gram)):
             self.captures.append(capture_index(gram))
 
     def add_copies(self, found: Mapping[str, CopyGrams]) -> None:
