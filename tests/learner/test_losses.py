@@ -84,6 +84,15 @@ def test_kl_estimates_pull_log_probabilities_towards_the_reference() -> None:
         assert logprobs.grad.item() == pytest.approx(slope)
 
 
+def test_k3_of_a_token_that_the_policy_has_left_is_finite_and_so_is_its_gradient() -> None:
+    logprobs = torch.tensor([-101.0, -1.0], requires_grad=True)  # exp(100) is inf in float32
+    found = losses.kl_estimate(logprobs, torch.tensor([-1.0, -101.0]), "k3")
+    assert found.tolist() == pytest.approx([math.exp(20.0) - 21.0, 99.0])
+    found.sum().backward()
+    assert logprobs.grad is not None
+    assert logprobs.grad.tolist() == pytest.approx([0.0, 1.0])  # the other way round it is pulled back as ever
+
+
 def test_k1_and_k3_are_unbiased_over_the_whole_distribution() -> None:
     policy, reference = tensor(0.7, 0.2, 0.1), tensor(0.3, 0.3, 0.4)
     exact = (policy * (policy / reference).log()).sum().item()

@@ -119,7 +119,8 @@ def kl_estimate(logprobs_T: Tensor, reference_T: Tensor, estimator: str) -> Tens
 
     k1 = -d, unbiased, of either sign, and with a gradient whose expectation is 0: a number to watch. k2 = d^2 / 2,
     biased, low variance; its gradient is an unbiased one of the KL. k3 = exp(d) - 1 - d, unbiased, never negative
-    (Schulman 2020, "Approximating KL divergence").
+    (Schulman 2020, "Approximating KL divergence"); d is cut at `MAX_LOG_RATIO`, as in ratios, because exp(d) of a token
+    that the policy has left would be inf.
     """
     difference_T = reference_T - logprobs_T
     if estimator == "k1":
@@ -127,6 +128,7 @@ def kl_estimate(logprobs_T: Tensor, reference_T: Tensor, estimator: str) -> Tens
     if estimator == "k2":
         return 0.5 * difference_T.square()
     if estimator == "k3":
+        difference_T = difference_T.clamp(max=MAX_LOG_RATIO)
         return torch.expm1(difference_T) - difference_T
     raise ValueError(f"KL estimator {estimator!r}; wanted k1, k2 or k3")
 
