@@ -141,6 +141,16 @@ def test_a_role_called_late_joins_the_probe_set_and_is_held_against_the_start(ti
     assert monitor.rows["solver"][0].token_ids[2] == 0  # the set stays what it was
 
 
+def test_turns_of_earlier_partners_are_not_how_a_role_speaks(tiny_model: Tiny) -> None:
+    teams = learners(tiny_model(), model_spec, "team")
+    monitor = DynamicsMonitor(teams, {"solver": "team"}, DynamicsSettings(probe_every_steps=1))
+    earlier = episode("solver", policies={"solver": "team@memory0"}, number=3)
+    monitor.before_update(1, [earlier])
+    assert (monitor.rows, monitor.leakage.steps) == ({}, 0)
+    monitor.before_update(2, [earlier, episode("solver", policies={"solver": "team"}, number=4)])
+    assert [row.token_ids[2] for row in monitor.rows["solver"]] == [4]
+
+
 def test_a_resumed_monitor_measures_the_same(tiny_model: Tiny) -> None:
     table = {"solver": "team"}
     teams = learners(tiny_model(), model_spec, "team")

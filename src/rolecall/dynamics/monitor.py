@@ -78,12 +78,15 @@ class DynamicsMonitor:
 
     def before_update(self, step: int, graded: Iterable[GradedEpisode]) -> None:
         """Look at how the roles speak, take those that are seen for the first time into the probe set, and score the
-        set where the step is due."""
+        set where the step is due. What earlier versions wrote (`partners`) is not how a role speaks now."""
         for learner in self.learners.values():
             learner.watch.seconds = learner.watch.copies_seconds = 0.0
         self._probe_s, self._last = 0.0, {}
         begun = time.perf_counter()
-        turns = turns_by_role(graded)
+        turns = {
+            role: [turn for turn in said if turn.policy == self.roles.get(role, turn.policy)]
+            for role, said in turns_by_role(graded).items()
+        }
         self._spoken = self.leakage.update(turns)
         if self.workflow is not None:
             self._spoken |= format_metrics(turns, self.workflow)
