@@ -33,7 +33,7 @@ def microbatch(samples: Sequence[Sample]) -> Microbatch:
     """One microbatch of all samples, each token with the weight 1 / tokens."""
     total = sum(sample.num_trained for sample in samples)
     rows = [Weighted(sample=s, weights=(1.0 / total,) * len(s.spans), number=i) for i, s in enumerate(samples)]
-    [batch] = pack(rows, 10**6, by_copy=False, device=CPU)["solver"]
+    [batch] = pack(rows, 10**6, device=CPU)["solver"]
     return batch
 
 

@@ -165,7 +165,7 @@ def test_a_completion_that_spans_versions_keeps_the_version_of_every_token() -> 
     [span] = sample.spans
     assert (span.version, span.versions) == (3, (3, 3, 4, 5))
     rows = [Weighted(sample=sample, weights=(1.0,), number=0)]
-    [batch] = pack(rows, 100, by_copy=False, device=torch.device("cpu"), share=False)["solver"]
+    [batch] = pack(rows, 100, device=torch.device("cpu"), share=False)["solver"]
     assert batch.versions_N.tolist() == [3, 3, 4, 5]
 
 

@@ -130,7 +130,7 @@ def test_sharing_prompts_changes_log_probabilities_and_gradient_by_rounding_alon
         model.zero_grad()
         scored: dict[int, torch.Tensor] = {}
         tokens = 0
-        for batch in pack(ROWS, 64, by_copy=False, device=CPU, share=share)["solver"]:
+        for batch in pack(ROWS, 64, device=CPU, share=share)["solver"]:
             layout = None if batch.mask is None or batch.positions_BT is None else (batch.positions_BT, batch.mask)
             scores = token_scores(
                 model, split, batch.input_ids_BT, batch.rows_N, batch.columns_N, batch.targets_N,

@@ -27,7 +27,7 @@ class LearnerConfig:
     go from `lr` to `min_lr_ratio * lr` (0: a run sets it to its own length). `microbatch_tokens` bounds rows times the
     longest row. A step whose loss or gradient is not finite, or which runs out of memory, is skipped and counted, or
     stops the run (`on_nonfinite`).
-    `by_copy` gives each microbatch rows of one copy of a role. Weight decay leaves out vectors (norms, biases).
+    Weight decay leaves out vectors (norms, biases).
     `ratio_against`: importance ratios are taken to the log-probabilities as sampled, or to the learner's own at the
     start of the update (`last`, which `Loss.correction` implies). `skip_zero_advantage` spares the computation of
     samples whose every loss term is 0, but for the share that `Loss.probe_share` names. `role_weights` multiplies the
@@ -55,7 +55,6 @@ class LearnerConfig:
     optimizer_steps: OptimizerSteps = "one"
     minibatch_sequences: int = 512
     microbatch_tokens: int = 16384
-    by_copy: bool = False
     precision: Precision = "float32"
     gradient_checkpointing: bool = False
     on_nonfinite: OnFailure = "stop"

@@ -212,9 +212,7 @@ class Learner:
         self, rows: Sequence[Weighted], version: int | None, progress: UpdateTally
     ) -> tuple[float, RoleGradients, list[list[float]]]:
         """Forward and backward of an optimizer step, role by role; the loss, the gradients, their inner products."""
-        batches = pack(
-            rows, self.config.microbatch_tokens, by_copy=self.config.by_copy, device=self.device, share=self.fast
-        )
+        batches = pack(rows, self.config.microbatch_tokens, device=self.device, share=self.fast)
         gradients = self.watch.collect(list(batches), keep=self.interventions.needs_gradients)
         self.optimizer.zero_grad(set_to_none=True)
         value = 0.0
@@ -235,7 +233,7 @@ class Learner:
             return {}
 
         def backward(inside: Sequence[Weighted]) -> None:
-            packed = pack(inside, self.config.microbatch_tokens, by_copy=False, device=self.device, share=self.fast)
+            packed = pack(inside, self.config.microbatch_tokens, device=self.device, share=self.fast)
             for batch in (batch for batches in packed.values() for batch in batches):
                 self._loss(batch, progress)
 
@@ -274,7 +272,7 @@ class Learner:
     @torch.no_grad()
     def _probe(self, rows: Sequence[Weighted], share: float, version: int | None, progress: UpdateTally) -> None:
         """Measure units whose loss is known to be 0, without a backward pass."""
-        packed = pack(rows, self.config.microbatch_tokens, by_copy=False, device=self.device, share=self.fast)
+        packed = pack(rows, self.config.microbatch_tokens, device=self.device, share=self.fast)
         for batch in (batch for batches in packed.values() for batch in batches):
             references = self._references(batch, progress)
             with self.module.active() as (model, split):
@@ -306,7 +304,7 @@ class Learner:
             for number, sample in enumerate(samples)
         ]
         scored: dict[int, Tensor] = {}
-        packed = pack(rows, self.config.microbatch_tokens, by_copy=False, device=self.device, share=self.fast)
+        packed = pack(rows, self.config.microbatch_tokens, device=self.device, share=self.fast)
         with self.module.active() as (model, split):
             for batch in (batch for batches in packed.values() for batch in batches):
                 scores = self._forward(model, split, batch)

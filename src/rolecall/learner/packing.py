@@ -89,21 +89,21 @@ def split_minibatches(samples: Sequence[Sample], parts: int, seed: int, step: in
 
 
 def pack(
-    rows: Sequence[Weighted], budget: int, *, by_copy: bool, device: torch.device, share: bool = False
+    rows: Sequence[Weighted], budget: int, *, device: torch.device, share: bool = False
 ) -> dict[str, list[Microbatch]]:
-    """Microbatches by role: rows of one role (and copy), sorted by length, at most `budget` tokens with padding.
+    """Microbatches by role: rows of one role, sorted by length, at most `budget` tokens with padding.
 
     With `share`, completions of one prompt lie behind it in one row where that saves tokens (`bundle`). What is longer
     than the budget makes a microbatch of its own. Roles come in sorted order.
     """
-    groups: dict[tuple[str, int], list[Weighted]] = defaultdict(list)
+    groups: dict[str, list[Weighted]] = defaultdict(list)
     for row in rows:
-        groups[(row.sample.role, row.sample.copy if by_copy else 0)].append(row)
+        groups[row.sample.role].append(row)
     batches: dict[str, list[Microbatch]] = {}
-    for role, copy in sorted(groups):
+    for role in sorted(groups):
         fitting: list[Bundle] = []
-        packed = batches.setdefault(role, [])
-        for one in sorted(bundle(groups[(role, copy)], share), key=lambda one: (-one.length, one.rows[0].number)):
+        packed = batches[role] = []
+        for one in sorted(bundle(groups[role], share), key=lambda one: (-one.length, one.rows[0].number)):
             if fitting and (len(fitting) + 1) * fitting[0].length > budget:
                 packed.append(collate(fitting, device))
                 fitting = []
