@@ -338,6 +338,8 @@ def make_config(data: Mapping[str, Any], source: str = "configuration") -> RunCo
 
 def read_recipe(path: Path, seen: tuple[Path, ...] = ()) -> dict[str, Any]:
     """The tables of a recipe; `extends = "other.toml"` (beside it) is read first and overlaid, table by table."""
+    if "\0" in str(path):
+        raise ConfigError(f"recipe {str(path)!r} has a character of code 0 in its path; give a path to a .toml file")
     if path.resolve() in seen:
         raise ConfigError(f"recipe {str(path)!r} extends itself by way of {' -> '.join(p.name for p in seen)}")
     try:

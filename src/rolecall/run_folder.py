@@ -293,6 +293,19 @@ def _inside(span: tuple[int, int], other: tuple[int, int]) -> bool:
     return span != other and other[0] <= span[0] and span[1] <= other[1]
 
 
+def nothing_left(config: RunConfig, summary: Mapping[str, Any]) -> bool:
+    """Whether a summary is that of a whole run under this configuration: all steps, the token budget, or an end that
+    the cliff guard would make again. What a broken file leaves out is not done."""
+    tokens, cliff = (one if isinstance(one := summary.get(name), dict) else {} for name in ("tokens", "cliff"))
+    generated, steps = (n if isinstance(n, int) else -1 for n in (tokens.get("generated"), summary.get("steps")))
+    spent = config.token_budget is not None and generated >= config.token_budget
+    how, again = config.evaluation.on_cliff, config.evaluation.max_rollbacks
+    stopped = bool(cliff.get("stopped")) and cliff.get("on_cliff") == how
+    if how == "rollback":
+        stopped = stopped and len(cliff.get("rollbacks") or ()) >= again
+    return spent or stopped or steps >= config.steps
+
+
 def plain(value: Any) -> Any:
     """Mappings, lists, numbers and text only; None is left out, since TOML has no word for it."""
     if isinstance(value, Mapping):

@@ -23,7 +23,7 @@ from rolecall.learner.checkpoint import (
     tidy,
 )
 from rolecall.learner.learner import Learner
-from rolecall.run_folder import RunFolder
+from rolecall.run_folder import RunFolder, nothing_left
 
 
 class FlatRun(RolecallError):
@@ -125,10 +125,7 @@ def finished_summary(plan: Plan, folder: RunFolder) -> dict[str, Any] | None:
     manifest = read_manifest(newest)
     if manifest["config"] != config_fingerprint(config) or manifest["step"] != summary["steps"]:
         return None
-    spent = config.token_budget is not None and summary["tokens"]["generated"] >= config.token_budget
-    cliff = summary.get("cliff", {})
-    stopped = bool(cliff.get("stopped")) and cliff["on_cliff"] == config.evaluation.on_cliff
-    return summary if spent or stopped or summary["steps"] >= config.steps else None
+    return summary if nothing_left(config, summary) else None
 
 
 def flat_run(plan: Plan, totals: Totals, step: int, folder: Path) -> FlatRun:

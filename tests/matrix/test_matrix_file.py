@@ -142,12 +142,62 @@ def test_only_keeps_what_the_kept_controls_are_measured_by(matrix):
         ({"seeds": [1, 1]}, "wanted each once"),
         ({"seed": 1}, "unknown key 'seed'; did you mean 'seeds'"),
         ({"base": "none.toml"}, "none.toml' cannot be read"),
+        ({"base": "a\0b.toml"}, "has a character of code 0 in its path"),
+        ({"seeds": [True]}, "seeds.0: Input should be a valid integer"),
+        ({"seeds": [1.0]}, "seeds.0: Input should be a valid integer"),
+        ({"seeds": [-1]}, "cell Voting-IP-0.8M-Sums: seed: "),
+        ({"leave_out": [{"workflow": "OW"}, {"workflow": "Voting"}]}, "leave_out leaves no cell"),
+        ({"leave_out": [{}]}, "leave_out leaves no cell"),
+        (
+            {"leave_out": [{"workflow": "OW"}], "where": [{"when": {"workflow": "OW"}, "set": {"steps": 9}}]},
+            "no cell has all of where's {'workflow': 'OW'}",
+        ),
+        ({"axes": {"task": {"A": {}, "a": {}}}}, "two cells called 'Voting-IP-0.8M-a'"),
+        ({"axes": {"task": {"a" * 99: {}}}}, "letters; wanted at most 100"),
+        (
+            {"axes": {"sharing": {"IP": {"seed": 4}}}},
+            "axes.sharing.IP sets 'seed', which nothing reads: give it in seeds",
+        ),
+        ({"where": [{"when": {"workflow": "OW"}, "set": {"name": "x"}}]}, "where.0.set sets 'name'"),
+        ({"controls": {"SA": {"set": {"token_budget": 9}, "tokens_of": {}}}}, "controls.SA.set sets 'token_budget'"),
+        ({"controls": {"OW": {"set": {}, "tokens_of": {}}}}, "'OW' is a control and a value of axis 'workflow'"),
+        (
+            {"controls": {"SA": {"set": {"tasks": {"sizes": {"test": 0}}}, "tokens_of": {}}}},
+            "control SA-0.8M-Sums has no test tasks to answer by majority",
+        ),
+        ({"name": "../elsewhere"}, "name is '../elsewhere'; wanted up to 100 letters"),
+        ({"name": ""}, "name is ''; wanted up to 100 letters"),
+        ({"limits": {"memory_per_cell_gib": float("inf")}}, "limits.memory_per_cell_gib: Input should be a finite"),
     ],
 )
 def test_a_mistake_is_named_before_anything_runs(matrix, changes, words):
     with pytest.raises(ConfigError) as error:
         matrix(**changes)
     assert words in str(error.value)
+
+
+@pytest.mark.parametrize("name", ["logs", "Matrix.json", "map.html"])
+def test_a_cell_does_not_take_the_name_of_a_file_of_its_matrix(matrix, tmp_path, name):
+    (tmp_path / "base.toml").write_text(tomli_w.dumps(RECIPE))
+    file = tmp_path / "matrix.toml"
+    file.write_text(tomli_w.dumps({**MATRIX, "axes": {"workflow": {name: {}}}}))
+    with pytest.raises(ConfigError, match=f"a cell cannot be called '{name}', as a file of the matrix"):
+        load_matrix(file)
+
+
+def test_two_cells_whose_values_make_one_name_are_an_error(tmp_path):
+    (tmp_path / "base.toml").write_text(tomli_w.dumps(RECIPE))
+    file = tmp_path / "matrix.toml"
+    axes = {"workflow": {"A-B": {}, "A": {}}, "sharing": {"C": {}, "B-C": {}}}
+    file.write_text(tomli_w.dumps({**MATRIX, "axes": axes}))
+    with pytest.raises(ConfigError, match="two cells called 'A-B-C'"):
+        load_matrix(file)
+
+
+def test_brackets_without_end_are_no_matrix(tmp_path):
+    (tmp_path / "matrix.toml").write_text("a = " + "[" * 20000)
+    with pytest.raises(ConfigError, match="is not TOML"):
+        load_matrix(tmp_path / "matrix.toml")
 
 
 def test_the_dry_run_lists_every_cell_as_json(matrix, tmp_path):
@@ -184,6 +234,8 @@ def test_cells_side_by_side_are_what_cores_and_memory_allow(monkeypatch):
     assert side_by_side(Limits(cores_per_cell=1, memory_per_cell_gib=2.0)) == 3
     assert side_by_side(Limits(cores_per_cell=16)) == 1
     assert side_by_side(Limits(jobs=5, cores_per_cell=16)) == 5
+    monkeypatch.setattr("rolecall.matrix.execute.free_memory_gib", lambda: float("inf"))  # a system that does not say
+    assert side_by_side(Limits()) == 8
 
 
 def test_a_cell_that_was_killed_between_its_summary_and_its_report_is_not_done(

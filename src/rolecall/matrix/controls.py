@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from rolecall.errors import UsageError
-from rolecall.matrix.folder import MatrixFolder, read_json
+from rolecall.matrix.folder import MatrixFolder, read_json, table
 from rolecall.matrix.spec import Cell
 
 
@@ -14,10 +11,16 @@ def token_budget(folder: MatrixFolder, cell: Cell) -> int | None:
     """The tokens that the cell of `tokens_of` has generated in training; None for a cell that is no control."""
     if cell.tokens_of is None:
         return None
-    tokens = folder.summary(cell.tokens_of).get("tokens", {}).get("generated")
-    if not isinstance(tokens, int) or tokens < 1:
+    tokens = generated(folder, cell.tokens_of)
+    if not tokens:
         raise UsageError(f"control {cell.name}: cell {cell.tokens_of} has generated no tokens; it needs a whole run")
     return tokens
+
+
+def generated(folder: MatrixFolder, name: str) -> int | None:
+    """The tokens that a cell's whole run has generated; None without one."""
+    tokens = table(folder.summary(name), "tokens").get("generated")
+    return tokens if isinstance(tokens, int) and tokens > 0 else None
 
 
 def evaluation_name(team: str) -> str:
@@ -32,8 +35,17 @@ def num_answers(folder: MatrixFolder, control: str, team: str) -> int:
     return max(1, int(many / one)) if one > 0 else 1
 
 
+def stands(folder: MatrixFolder, control: str, team: str) -> bool:
+    """Whether the control's majority at a team's tokens is there, with the weights that are its best now and as many
+    answers as the team's tokens pay for now: a run that has gone on puts it out of date."""
+    found = read_json(folder.run(control) / "evaluations" / f"{evaluation_name(team)}.json") or {}
+    step = str(found.get("checkpoint", "")).removeprefix("step-").partition(".")[0]
+    best = folder.summary(control).get("best_step")
+    return found.get("samples") == num_answers(folder, control, team) and step.isdecimal() and int(step) == best
+
+
 def tokens_per_task(folder: MatrixFolder, name: str) -> float:
     """Mean tokens generated for a test task by the trained weights; 0.0 before there is such a test."""
-    found: Mapping[str, Any] = (read_json(folder.run(name) / "evaluation_after.json") or {}).get("sampled", {})
-    tasks = found.get("team", {}).get("num_tasks", 0)
-    return float(found.get("tokens", 0)) / tasks if tasks else 0.0
+    found = table(read_json(folder.run(name) / "evaluation_after.json"), "sampled")
+    tasks, tokens = table(found, "team").get("num_tasks"), found.get("tokens")
+    return float(tokens) / tasks if isinstance(tasks, int) and isinstance(tokens, int) and tasks > 0 else 0.0

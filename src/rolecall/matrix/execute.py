@@ -14,7 +14,7 @@ from typing import IO, Any
 
 from rolecall.engines.specs import resolve_model
 from rolecall.errors import ConfigError, UsageError
-from rolecall.matrix.controls import evaluation_name, num_answers, token_budget
+from rolecall.matrix.controls import evaluation_name, generated, num_answers, stands, token_budget
 from rolecall.matrix.folder import MatrixFolder, failure
 from rolecall.matrix.spec import Cell, Limits, Matrix
 
@@ -54,6 +54,7 @@ class Running:
     job: Job
     begun: float
     log: IO[bytes] | None = None
+    log_begins: int = 0  # what earlier processes of the job have written there
     process: subprocess.Popen[bytes] | None = None
 
 
@@ -84,7 +85,7 @@ def side_by_side(limits: Limits) -> int:
     if limits.jobs:
         return limits.jobs
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, min(cores // limits.cores_per_cell, int(free_memory_gib() / limits.memory_per_cell_gib)))
+    return int(max(1, min(cores // limits.cores_per_cell, free_memory_gib() / limits.memory_per_cell_gib)))
 
 
 def check_models(cell: Cell) -> None:
@@ -119,6 +120,7 @@ class Executor:
 
     def run(self) -> Course:
         """Run what is not done; a cell that fails is recorded, and the others go on."""
+        self.folder.check_index(self.matrix)
         for cell in self.matrix.cells:  # before anything starts: models that are not there, folders of other settings
             check_models(cell)
             if not cell.is_control:
@@ -128,12 +130,15 @@ class Executor:
         self.say(f"{len(self.matrix.cells)} cells, {most} side by side, in {self.folder.path}")
         try:
             while self.running or self.waiting:
-                for job in list(self._ready()):
+                ready = list(self._ready())
+                for job in ready:
                     if len(self.running) < most:
                         self.waiting.remove(job)
                         self._begin(job)
                 if not self.running:
-                    break
+                    if not ready:
+                        break
+                    continue  # all of them were done, and others may need nothing else
                 time.sleep(POLL_S)
                 for one in list(self.running):
                     self._look(one)
@@ -160,14 +165,14 @@ class Executor:
                 self.course.skipped.append(job.name)
                 return
         except UsageError as error:  # a control whose budget no longer is that of its run
-            self.course.failed[job.name] = str(error)
+            self._not_started(job, str(error))
             return
         self.running.append(Running(job=job, begun=time.monotonic()))
         self._look(self.running[-1])
 
     def _is_done(self, job: Job) -> bool:
         if job.team is not None:
-            return (self.folder.run(job.cell.name) / "evaluations" / f"{evaluation_name(job.team)}.json").is_file()
+            return stands(self.folder, job.cell.name, job.team)
         return self.folder.state(job.cell, token_budget=token_budget(self.folder, job.cell)) == "done"
 
     def _look(self, one: Running) -> None:
@@ -187,14 +192,15 @@ class Executor:
     def _start(self, one: Running) -> None:
         job, folder = one.job, self.folder
         least = self.matrix.limits.min_free_gib
-        free = shutil.disk_usage(folder.path).free / GIB
         try:
+            free = shutil.disk_usage(folder.path).free / GIB
             if free < least:
                 raise OSError(f"{free:.2f} GiB are free on the disk, and limits.min_free_gib is {least:g}")
             if job.team is None:
                 folder.prepare(job.cell, token_budget=token_budget(folder, job.cell))
             folder.log(job.name).parent.mkdir(parents=True, exist_ok=True)
             one.log = folder.log(job.name).open("ab")
+            one.log_begins = one.log.tell()
             one.process = subprocess.Popen(
                 [sys.executable, "-m", "rolecall.cell_process", *self._arguments(job)],
                 stdin=subprocess.PIPE,
@@ -203,11 +209,10 @@ class Executor:
                 env={"OMP_NUM_THREADS": str(self.matrix.limits.cores_per_cell), **os.environ},
                 start_new_session=True,  # Ctrl-C is for the matrix, which then ends its cells
             )
-        except OSError as error:
+        except (OSError, UsageError) as error:
             self.running.remove(one)
             self._close(one)
-            self.course.failed[job.name] = f"could not be started: {error}"
-            self.say(f"{job.name}: could not be started: {error}")
+            self._not_started(job, f"could not be started: {error}")
             return
         self.say(f"{job.name}: begun")
 
@@ -218,6 +223,10 @@ class Executor:
         samples = num_answers(self.folder, job.cell.name, job.team)
         return ("evaluate", run, "--samples", str(samples), "--save", evaluation_name(job.team), "--json")
 
+    def _not_started(self, job: Job, why: str) -> None:
+        self.course.failed[job.name] = why
+        self.say(f"{job.name}: {why}")
+
     def _note(self, one: Running, code: int) -> None:
         """A process ended: well, or with a failure that is kept in matrix.json."""
         job, took = one.job, time.monotonic() - one.begun
@@ -227,7 +236,7 @@ class Executor:
             self.say(f"{job.name}: done in {took:.0f} s")
         else:
             log = self.folder.log(job.name)
-            self.failures[job.name] = found = failure(code, log, self.failures.get(job.name))
+            self.failures[job.name] = found = failure(code, log, self.failures.get(job.name), one.log_begins)
             self.course.failed[job.name] = f"exit code {code}: {found['reason']}"
             self.say(f"{job.name}: failed after {took:.0f} s ({found['reason']}); its log: {log}")
         self._save()
@@ -269,14 +278,12 @@ def plan(matrix: Matrix, folder: MatrixFolder) -> list[Mapping[str, Any]]:
     for job in jobs_of(matrix):
         cell = job.cell
         if job.team is not None:
-            file = folder.run(cell.name) / "evaluations" / f"{evaluation_name(job.team)}.json"
-            state = "done" if file.is_file() else "new"
+            state = "done" if stands(folder, cell.name, job.team) else "new"
             found.append({"name": job.name, "kind": "majority", "team": job.team, "state": state})
             continue
         budget = cell.config.token_budget
         if cell.tokens_of is not None:
-            ended = folder.summary(cell.tokens_of)
-            budget = ended.get("tokens", {}).get("generated") if ended else None
+            budget = generated(folder, cell.tokens_of)
         found.append(
             {
                 "name": cell.name,

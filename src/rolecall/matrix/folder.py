@@ -21,7 +21,7 @@ from rolecall.errors import ConfigError, UsageError
 from rolecall.files import write_aside
 from rolecall.matrix.spec import Cell, Matrix
 from rolecall.report.map_data import INDEX
-from rolecall.run_folder import LOCK, plain
+from rolecall.run_folder import LOCK, nothing_left, plain
 
 State = Literal["done", "unfinished", "new"]
 
@@ -86,7 +86,7 @@ class MatrixFolder:
                 "now; remove that folder, or choose another with --out"
             )
         summary = read_json(self.run(cell.name) / "summary.json")
-        if summary is None or not has_ended(wanted, summary):
+        if summary is None or not nothing_left(wanted, summary):
             return "unfinished"
         return "done" if (self.run(cell.name) / "report.html").is_file() else "unfinished"  # killed between the two
 
@@ -105,8 +105,17 @@ class MatrixFolder:
 
     def failures(self) -> dict[str, Any]:
         """The failures that `matrix.json` holds, by cell."""
-        found = (read_json(self.path / INDEX) or {}).get("failures")
-        return found if isinstance(found, dict) else {}
+        found = table(read_json(self.path / INDEX), "failures")
+        return {name: one for name, one in found.items() if isinstance(one, dict)}
+
+    def check_index(self, matrix: Matrix) -> None:
+        """`UsageError` when the folder is that of a matrix with another name, whose cells would be lost to its map."""
+        there = (read_json(self.path / INDEX) or {}).get("name")
+        if isinstance(there, str) and there != matrix.name:
+            raise UsageError(
+                f"{str(self.path)!r} holds the matrix {there!r}, and this one is {matrix.name!r}; choose another "
+                f"folder with --out, or remove its {INDEX}"
+            )
 
     def write_index(self, matrix: Matrix, failures: Mapping[str, Any]) -> bool:
         """Write `matrix.json`; False on a disk that is full, for nothing depends on it but the words of the report."""
@@ -118,7 +127,7 @@ class MatrixFolder:
                 "tokens_of": cell.tokens_of,
                 "teams": list(cell.teams),
             }
-            for cell in matrix.cells
+            for cell in matrix.every
         ]
         data = {
             "name": matrix.name,
@@ -135,23 +144,25 @@ class MatrixFolder:
         return True
 
 
-def failure(exit_code: int, log: Path, earlier: Mapping[str, Any] | None) -> dict[str, Any]:
-    """What `matrix.json` says of a cell that failed."""
+def failure(exit_code: int, log: Path, earlier: Mapping[str, Any] | None, begins: int = 0) -> dict[str, Any]:
+    """What `matrix.json` says of a cell that failed. `begins`: how long the log was when the process started."""
+    times = (earlier or {}).get("times")
     return {
         "exit_code": exit_code,
-        "reason": reason(exit_code, log),
+        "reason": reason(exit_code, log, begins),
         "log": f"logs/{log.name}",
         "at": time.strftime("%Y-%m-%d %H:%M:%S"),
-        "times": int((earlier or {}).get("times", 0)) + 1,
+        "times": (times if isinstance(times, int) else 0) + 1,
     }
 
 
-def reason(exit_code: int, log: Path) -> str:
-    """The last line of a log that says something, and how the process ended where a signal ended it."""
+def reason(exit_code: int, log: Path, begins: int = 0) -> str:
+    """The last line of a log that says something, past its first `begins` bytes, which earlier processes wrote; and
+    how the process ended where a signal ended it."""
     lines: list[str] = []
     try:
         with log.open("rb") as file:
-            file.seek(max(0, log.stat().st_size - 8192))
+            file.seek(max(begins, log.stat().st_size - 8192))
             lines = [line.strip() for line in file.read().decode("utf-8", "replace").splitlines() if line.strip()]
     except OSError:
         pass
@@ -166,17 +177,16 @@ def with_budget(config: RunConfig, token_budget: int | None) -> RunConfig:
     return config if token_budget is None else config.model_copy(update={"token_budget": token_budget})
 
 
-def has_ended(config: RunConfig, summary: Mapping[str, Any]) -> bool:
-    """Whether a summary is that of a whole run: all steps, the token budget, or the cliff guard's end."""
-    tokens = summary.get("tokens", {}).get("generated", 0)
-    spent = config.token_budget is not None and tokens >= config.token_budget
-    return spent or bool(summary.get("cliff", {}).get("stopped")) or summary.get("steps", -1) >= config.steps
-
-
 def read_json(path: Path) -> dict[str, Any] | None:
     """A JSON object; None when it is not there or broken."""
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return None
     return found if isinstance(found, dict) else None
+
+
+def table(data: Mapping[str, Any] | None, name: str) -> Mapping[str, Any]:
+    """A table in a JSON object; an empty one where there is something else."""
+    found = (data or {}).get(name)
+    return found if isinstance(found, dict) else {}

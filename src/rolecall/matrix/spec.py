@@ -25,16 +25,17 @@ from __future__ import annotations
 import itertools
 import re
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from pydantic import Field, ValidationError
+from pydantic import Field, StrictInt, ValidationError
 
 from rolecall.assemble import make_plan
 from rolecall.config import RunConfig, Section, explain, make_config, overlay, read_recipe
 from rolecall.errors import ConfigError, UsageError, nearest
+from rolecall.report.map_data import INDEX
 
 AXES = ("workflow", "sharing", "scale", "task", "algorithm", "arm")
 """In the order of a cell's name. `arm` is for whatever else differs, such as an intervention."""
@@ -46,6 +47,13 @@ NAMED_WHEN_ONE = ("workflow", "sharing", "scale", "task")
 """Axes that stand in the name although they have one value, as in the study; others only where they have several."""
 
 WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._]*(-[A-Za-z0-9._]+)*")
+LONGEST_NAME = 100
+"""Of a cell: a control's majority at a team's tokens has both names in that of its log."""
+
+TAKEN = ("logs", INDEX, "map.html", "map.csv", "map.tex")
+"""What the folder of a matrix holds beside its cells."""
+
+SET_BY_MATRIX = {"seed": "give it in seeds", "name": "a cell is named by its axes"}
 
 
 class Where(Section):
@@ -70,8 +78,8 @@ class Limits(Section):
 
     jobs: int = Field(default=0, ge=0)
     cores_per_cell: int = Field(default=1, ge=1)
-    memory_per_cell_gib: float = Field(default=1.5, gt=0)
-    min_free_gib: float = Field(default=0.5, ge=0)
+    memory_per_cell_gib: float = Field(default=1.5, gt=0, allow_inf_nan=False)
+    min_free_gib: float = Field(default=0.5, ge=0, allow_inf_nan=False)
 
 
 class MatrixConfig(Section):
@@ -79,7 +87,7 @@ class MatrixConfig(Section):
 
     name: str
     base: str
-    seeds: tuple[int, ...] = Field(default=(0,), min_length=1)
+    seeds: tuple[StrictInt, ...] = Field(default=(0,), min_length=1)
     axes: dict[str, dict[str, dict[str, Any]]]
     leave_out: tuple[dict[str, str], ...] = ()
     where: tuple[Where, ...] = ()
@@ -106,14 +114,20 @@ class Cell:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Matrix:
-    """All cells of a matrix file, controls last."""
+    """All cells of a matrix file, controls last; `chosen` are those to run, None for all."""
 
     name: str
     file: Path
     axes: Mapping[str, tuple[str, ...]]
     seeds: tuple[int, ...]
-    cells: tuple[Cell, ...]
+    every: tuple[Cell, ...]
     limits: Limits
+    chosen: frozenset[str] | None = None
+
+    @property
+    def cells(self) -> tuple[Cell, ...]:
+        """The cells to run."""
+        return tuple(cell for cell in self.every if self.chosen is None or cell.name in self.chosen)
 
     def only(self, patterns: tuple[str, ...]) -> Matrix:
         """The matrix with the cells whose names hold one of `patterns`, and what their controls are measured by."""
@@ -121,8 +135,7 @@ class Matrix:
         if not kept:
             raise UsageError(f"no cell of {self.file} has {' or '.join(patterns)} in its name; see --dry-run")
         needed = {cell.tokens_of for cell in self.cells if cell.name in kept and cell.tokens_of}
-        cells = tuple(cell for cell in self.cells if cell.name in kept | needed)
-        return replace(self, cells=cells)
+        return replace(self, chosen=frozenset(kept | needed))
 
     def with_jobs(self, jobs: int) -> Matrix:
         return replace(self, limits=self.limits.model_copy(update={"jobs": jobs}))
@@ -134,17 +147,16 @@ def load_matrix(path: Path) -> Matrix:
     axes = {axis: config.axes[axis] for axis in AXES if axis in config.axes}
     _check(config, path)
     teams = list(_teams(config, path, axes))
-    found = {cell.name for cell in teams}
-    controls: list[Cell] = []
+    if not teams:
+        raise ConfigError(f"matrix {str(path)!r}: leave_out leaves no cell; take a table out of it")
+    cells = list(teams)
     for name, control in config.controls.items():
-        for cell in _controls(config, path, axes, name, control, teams):
-            if cell.name in found:
-                raise ConfigError(f"matrix {str(path)!r} has two cells called {cell.name!r}; rename a value")
-            found.add(cell.name)
-            controls.append(cell)
+        cells += _controls(config, path, axes, name, control, teams)
+    _check_cells(config, cells, path)
     values = {axis: tuple(axes[axis]) for axis in axes}
-    cells = (*teams, *controls)
-    return Matrix(name=config.name, file=path, axes=values, seeds=config.seeds, cells=cells, limits=config.limits)
+    return Matrix(
+        name=config.name, file=path, axes=values, seeds=config.seeds, every=tuple(cells), limits=config.limits
+    )
 
 
 def _read(path: Path) -> MatrixConfig:
@@ -152,7 +164,7 @@ def _read(path: Path) -> MatrixConfig:
         data = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigError(f"matrix {str(path)!r} cannot be read ({error.strerror}); give a .toml file") from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ConfigError(f"matrix {str(path)!r} is not TOML: {error}") from None
     if "axes" not in data and {"workflow", "extends"} & data.keys():
         raise ConfigError(f"{str(path)!r} is a recipe and no matrix; train it with: rolecall train {path}")
@@ -179,6 +191,14 @@ def _check(config: MatrixConfig, path: Path) -> None:
     for word in words:
         if not WORD.fullmatch(word):
             raise ConfigError(f"{where}: {word!r} is no part of a cell's name; wanted letters, digits, dots and dashes")
+    if not WORD.fullmatch(config.name) or len(config.name) > LONGEST_NAME:  # it is a folder under runs/
+        raise ConfigError(
+            f"{where}: name is {config.name[:80]!r}; wanted up to {LONGEST_NAME} letters, digits, dots and dashes"
+        )
+    for name in config.controls:
+        if name in config.axes["workflow"]:
+            raise ConfigError(f"{where}: {name!r} is a control and a value of axis 'workflow'; rename one of them")
+    _check_overrides(config, where)
     named = [*config.leave_out, *[one.when for one in config.where]] + [
         control.tokens_of for control in config.controls.values()
     ]
@@ -188,6 +208,44 @@ def _check(config: MatrixConfig, path: Path) -> None:
                 raise ConfigError(f"{where} names the axis {axis!r}, which it lacks{nearest(axis, config.axes)}")
             if value not in config.axes[axis]:
                 raise ConfigError(f"{where}: axis {axis!r} has no {value!r}{nearest(value, config.axes[axis])}")
+
+
+def _check_overrides(config: MatrixConfig, where: str) -> None:
+    """Settings of a cell that the matrix decides, and so would not read."""
+    tables = {f"axes.{axis}.{name}": table for axis, values in config.axes.items() for name, table in values.items()}
+    tables |= {f"where.{number}.set": one.set for number, one in enumerate(config.where)}
+    tables |= {f"controls.{name}.set": control.set for name, control in config.controls.items()}
+    for name, table in tables.items():
+        own = {"token_budget": "it is that of tokens_of"} if name.startswith("controls.") else {}
+        for key, move in (SET_BY_MATRIX | own).items():
+            if key in table:
+                raise ConfigError(f"{where}: {name} sets {key!r}, which nothing reads: {move}; leave it out")
+
+
+def _check_cells(config: MatrixConfig, cells: Sequence[Cell], path: Path) -> None:
+    """Names that can be folders beside each other, overrides that meet a cell, controls that can be measured."""
+    where = f"matrix {str(path)!r}"
+    found: set[str] = set()
+    for cell in cells:
+        if len(cell.name) > LONGEST_NAME:
+            raise ConfigError(
+                f"{where}: cell {cell.name[:80]}... has {len(cell.name)} letters; wanted at most {LONGEST_NAME}"
+            )
+        if cell.name.casefold() in TAKEN:
+            raise ConfigError(
+                f"{where}: a cell cannot be called {cell.name!r}, as a file of the matrix; rename a value"
+            )
+        if cell.name.casefold() in found:  # some file systems do not tell case
+            raise ConfigError(f"{where} has two cells called {cell.name!r}; rename a value")
+        found.add(cell.name.casefold())
+        if cell.teams and not cell.config.tasks.sizes.test:
+            raise ConfigError(
+                f"{where}: control {cell.name} has no test tasks to answer by majority; set tasks.sizes.test above 0, "
+                "or majority = false"
+            )
+    for one in config.where:
+        if not any(one.when.items() <= cell.axes.items() for cell in cells):
+            raise ConfigError(f"{where}: no cell has all of where's {one.when}; leave that override out")
 
 
 def _teams(config: MatrixConfig, path: Path, axes: Mapping[str, Mapping[str, Any]]) -> Iterator[Cell]:
