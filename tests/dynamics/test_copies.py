@@ -134,17 +134,22 @@ def test_the_samples_of_one_trajectory_stay_together() -> None:
     assert len(relabelled(samples, 0, 1)) == 8
 
 
-def test_a_copy_without_a_gradient_counts_as_one_of_zero() -> None:
+def test_a_step_in_which_a_copy_has_no_gradient_has_no_figures_of_copies() -> None:
+    """Two equal gradients beside one of 0 would give 2 g over a mean of 2/3 g: 3, as if all three pulled one way."""
     parameter = nn.Parameter(torch.zeros(2))
     rows = rows_of(3, 2)
-    computed = [row for row in rows if row.sample.copy < 2]
     same = by_vectors(parameter, lambda s: torch.tensor([1.0, 1.0]))
-    found = copy_gradients(rows, computed, [parameter], same, seed=0, step=1)["voter"]
-    assert found.true[2] == [0.0, 0.0, 0.0]
+    assert copy_gradients(rows, [row for row in rows if row.sample.copy < 2], [parameter], same, seed=0, step=1) == {}
+    found = copy_gradients(rows, rows, [parameter], same, seed=0, step=1)["voter"]
     figures = copy_metrics("voter", found.true, found.control, found.units)
-    assert figures["dynamics/voter/amplification"] == pytest.approx(3.0)  # 2 g over a mean of 2/3 g
-    assert figures["dynamics/voter/copies"] == 3.0
-    assert figures["dynamics/voter/copy_cosine"] == pytest.approx(1 / 3)
+    assert figures == {
+        "dynamics/voter/copies": 3.0,
+        "dynamics/voter/copy_units": 6.0,
+        "dynamics/voter/amplification": pytest.approx(3.0),
+        "dynamics/voter/amplification_control": pytest.approx(3.0),
+        "dynamics/voter/copy_cosine": pytest.approx(1.0),
+        "dynamics/voter/copy_cosine_control": pytest.approx(1.0),
+    }
 
 
 def team(folder: str, kind: Callable[..., object], settings: DynamicsSettings, **knobs: object) -> Learner:

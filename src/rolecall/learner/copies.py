@@ -50,6 +50,9 @@ def copy_gradients(
     """The copies of every role that has two or more among `rows`, the samples of one optimizer step; `computed` are
     those of them with a gradient. `backward` accumulates the gradient of some rows; gradients are empty before and
     after. `reduce` makes less of a flat gradient (a sketch). Memory: one vector a copy, and one for its control.
+
+    A role is left out where one of its copies, or of the control's, has no row with a gradient: beside a copy of 0 the
+    others' sum is large over the mean norm, however they pull (a copy alone would seem amplified by N).
     """
     by_role: dict[str, list[Sample]] = defaultdict(list)
     for row in rows:
@@ -72,7 +75,8 @@ def copy_gradients(
             vector = vector if reduce is None else reduce(vector)
             _add(control, label, vector.clone())
             _add(true, copy, vector)
-        found[role] = CopyGrams(true=_gram(true, copies), control=_gram(control, copies), units=len(labels))
+        if len(true) == len(control) == len(copies):
+            found[role] = CopyGrams(true=_gram(true, copies), control=_gram(control, copies), units=len(labels))
     return found
 
 
@@ -85,10 +89,9 @@ def _add(sums: dict[int, Tensor], copy: int, vector: Tensor) -> None:
 
 
 def _gram(vectors: Mapping[int, Tensor], copies: Sequence[int]) -> Gram:
-    """Inner products between copies; one without a row that has a gradient has a gradient of 0."""
+    """Inner products between copies."""
     gram = [[0.0] * len(copies) for _ in copies]
     for i, left in enumerate(copies):
         for j, right in enumerate(copies[i:], i):
-            if left in vectors and right in vectors:
-                gram[i][j] = gram[j][i] = inner_product(vectors[left], vectors[right])
+            gram[i][j] = gram[j][i] = inner_product(vectors[left], vectors[right])
     return gram
