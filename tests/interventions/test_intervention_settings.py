@@ -89,6 +89,11 @@ def test_two_anchors_of_one_role_contradict() -> None:
         check(Loss(kl_against="last"), voter=Intervention(kl_anchor=0.1))
 
 
+def test_averaging_on_a_gradient_whose_norm_is_set_anyway_is_refused() -> None:
+    with pytest.raises(ConfigError, match="leave one of the two out"):
+        check(voter=Intervention(average_copies=True, balance_mass=True, apply_to="gradient"))
+
+
 def test_a_scaled_update_needs_weights_that_can_hold_it() -> None:
     with pytest.raises(ConfigError, match="rounded away"):
         check(plain=("team",), voter=Intervention(lr_scale=0.5))

@@ -118,6 +118,11 @@ def check_interventions(
                 f"{where}.balance_mass: policy {policy!r} trains no other role, so there is nothing to balance with; "
                 "leave it out (gradients of different policies are not comparable)"
             )
+        if one.balance_mass and one.average_copies and one.apply_to == "gradient":
+            raise ConfigError(
+                f"{where} averages copies on the gradient and balances the role, which sets the norm of its gradient "
+                "whatever it was; leave one of the two out, or set apply_to = 'update'"
+            )
         if one.on_update and policy in plain_bfloat16:
             raise ConfigError(
                 f"{where} scales the update of policy {policy!r}, whose weights are kept in bfloat16, where most of a "

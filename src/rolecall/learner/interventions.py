@@ -199,8 +199,7 @@ class Interventions:
             for parameter, where in self._slices():
                 if parameter.grad is not None:
                     parameter.grad.add_(flat[role][where].view_as(parameter), alpha=scale - 1.0)
-        grads = [parameter.grad.detach() for parameter in self.parameters if parameter.grad is not None]
-        return math.sqrt(sum(float(grad.float().square().sum(dtype=torch.float64)) for grad in grads))
+        return vector_norm(flat_gradients(self.parameters))
 
     def _slices(self) -> Iterator[tuple[nn.Parameter, slice]]:
         offset = 0
