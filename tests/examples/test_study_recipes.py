@@ -13,7 +13,7 @@ from rolecall.matrix import load_matrix
 
 STUDY = Path(__file__).resolve().parents[2] / "recipes" / "study"
 RECIPES = ("qwen3.toml", "tiny.toml")
-MATRICES = {"matrix.toml": (36, 6), "tiny_matrix.toml": (18, 3), "tiny_seeds.toml": (18, 0), "tiny_arms.toml": (70, 0)}
+MATRICES = {"matrix.toml": (36, 6), "tiny_matrix.toml": (18, 3), "tiny_seeds.toml": (18, 0), "tiny_arms.toml": (80, 0)}
 """Teams and controls of each."""
 
 
