@@ -179,3 +179,26 @@ def test_rolecall_report_knows_the_folder_of_a_matrix(matrix, tmp_path):
 def test_a_folder_that_is_no_matrix_is_an_error(tmp_path):
     with pytest.raises(UsageError, match="is no matrix"):
         read_map(tmp_path)
+
+
+def test_a_control_that_ended_short_of_its_tokens_is_missing_in_words(matrix):
+    index = json.loads((matrix / "matrix.json").read_text())
+    control = {"name": "SA-0.8M", "axes": {"workflow": "SA", "scale": "0.8M"}, "seed": 0, "teams": []}
+    index["cells"].append({**control, "tokens_of": "Voting-SP-0.8M"})
+    (matrix / "matrix.json").write_text(json.dumps(index))
+    write_run(matrix / "SA-0.8M", [0.4, 0.6, 0.8], roles={"solver": "shared"})
+    assert read_map(matrix).cells[-1].missing == ""  # both generated 1,234 tokens
+    file = matrix / "SA-0.8M" / "summary.json"
+    summary = json.loads(file.read_text())
+    summary |= {"steps": 10, "tokens": {"generated": 200}}
+    file.write_text(json.dumps(summary))
+    words = "ended after 10 steps with 200 of the 1,234 tokens of Voting-SP-0.8M: give the control's set more steps"
+    assert read_map(matrix).cells[-1].missing.startswith(words)
+    assert "4 of 5 cells" not in write_map(matrix)[0].read_text()
+    file.write_text(json.dumps(summary | {"cliff": {"stopped": True}}))
+    assert read_map(matrix).cells[-1].missing == ""
+
+
+def test_the_page_says_what_the_parts_of_a_name_are(matrix):
+    page = write_map(matrix)[0].read_text()
+    assert "in this order: workflow: Voting; sharing: IP and SP; scale: 0.8M and 3M." in page

@@ -87,6 +87,14 @@ def test_ratios_are_geometric_means_with_the_interval_of_the_logarithm():
     assert not ratio_of([(0.0, 1.0)]).known
 
 
+def test_every_column_of_roles_and_capture_is_explained_below_its_table():
+    heavy, light = role(alone=False, mass=0.7), role(alone=False, mass=0.3)
+    data = matrix_of(cell("plain", 0, 0.4, heavy, light))
+    for page in (roles_section(data), capture_section(data)):
+        columns = page.split("</thead>")[0].count('<th scope="col">')
+        assert page.count("<dt>") >= columns - 2
+
+
 def test_the_copied_role_is_measured_against_the_mean_of_the_others():
     cells = [cell("plain", 0, 0.8, role(6.0, copies=True), role(2.0))]
     assert copied_over_others(cells, lambda one: one.update_norm).mean == pytest.approx(3.0)
@@ -157,6 +165,7 @@ def test_figures_of_roles_come_from_the_metrics_of_a_run(tmp_path):
     assert aggregator.lost == pytest.approx(0.6)
     assert math.isnan(aggregator.update_norm)
     assert any("no claim below 10" in words and "1 falls" in words for words in data.signs)
+    assert data.signs[0].startswith("amplification of a role's copies over their number: amplification at 0.95")
     rows = list(csv.DictReader(write_map(tmp_path)[2].read_text().splitlines()))
     assert [(one["role"], one["copies"], one["update_norm"]) for one in rows] == [
         ("voter", "1", "3.0"),

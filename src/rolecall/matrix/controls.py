@@ -23,6 +23,18 @@ def generated(folder: MatrixFolder, name: str) -> int | None:
     return tokens if isinstance(tokens, int) and tokens > 0 else None
 
 
+def short_of_tokens(folder: MatrixFolder, name: str, team: str) -> str:
+    """In words, why a control whose run has come to its end is none: its steps ended before the tokens of its team were
+    generated. "" where it has as many, where the cliff guard stopped it, or where nothing is known."""
+    summary, budget, own = folder.summary(name), generated(folder, team), generated(folder, name)
+    if budget is None or own is None or own >= budget or table(summary, "cliff").get("stopped"):
+        return ""
+    return (
+        f"ended after {summary.get('steps')} steps with {own:,} of the {budget:,} tokens of {team}: give the control's "
+        "set more steps, and run the matrix again"
+    )
+
+
 def evaluation_name(team: str) -> str:
     """Under which name a control's run folder keeps its majority at a team's tokens."""
     return f"majority-of-{team}"

@@ -14,7 +14,7 @@ from typing import IO, Any
 
 from rolecall.engines.specs import resolve_model
 from rolecall.errors import ConfigError, UsageError
-from rolecall.matrix.controls import evaluation_name, generated, num_answers, stands, token_budget
+from rolecall.matrix.controls import evaluation_name, generated, num_answers, short_of_tokens, stands, token_budget
 from rolecall.matrix.folder import MatrixFolder, failure
 from rolecall.matrix.spec import Cell, Limits, Matrix
 
@@ -162,13 +162,23 @@ class Executor:
         """Start a job, unless it is done, or cannot be started."""
         try:
             if self._is_done(job):
-                self.course.skipped.append(job.name)
+                self._ended_well(job, self.course.skipped)
                 return
         except UsageError as error:  # a control whose budget no longer is that of its run
             self._not_started(job, str(error))
             return
         self.running.append(Running(job=job, begun=time.monotonic()))
         self._look(self.running[-1])
+
+    def _ended_well(self, job: Job, course: list[str]) -> None:
+        """A run came to its end, now or before: a control may have ended short of its tokens."""
+        team = job.cell.tokens_of
+        short = short_of_tokens(self.folder, job.cell.name, team) if team and job.team is None else ""
+        if short:
+            self.course.failed[job.name] = short
+            self.say(f"{job.name}: {short}")
+        else:
+            course.append(job.name)
 
     def _is_done(self, job: Job) -> bool:
         if job.team is not None:
@@ -232,8 +242,8 @@ class Executor:
         job, took = one.job, time.monotonic() - one.begun
         if code == 0:
             self.failures.pop(job.name, None)
-            self.course.done.append(job.name)
             self.say(f"{job.name}: done in {took:.0f} s")
+            self._ended_well(job, self.course.done)
         else:
             log = self.folder.log(job.name)
             self.failures[job.name] = found = failure(code, log, self.failures.get(job.name), one.log_begins)

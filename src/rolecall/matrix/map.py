@@ -11,7 +11,7 @@ from rolecall.dynamics.cliff import Cliff, Measured, curve_of, find_cliff, smoot
 from rolecall.dynamics.early_signs import Table, judge
 from rolecall.errors import UsageError
 from rolecall.files import write_aside
-from rolecall.matrix.controls import evaluation_name
+from rolecall.matrix.controls import evaluation_name, short_of_tokens
 from rolecall.matrix.folder import MatrixFolder, read_json
 from rolecall.matrix.map_roles import role_figures
 from rolecall.report.map_data import INDEX, Fall, Figure, MapCell, MapData
@@ -61,7 +61,9 @@ def read_map(path: Path) -> MapData:
         axes={str(axis): tuple(values) for axis, values in mapping(index.get("axes")).items()},
         seeds=tuple(index.get("seeds", ())),
         cells=cells,
-        signs=tuple(record.words for record in judge([_table(run) for run in whole])) if whole else (),
+        signs=tuple(f"{record.what}: {record.words}" for record in judge([_table(run) for run in whole]))
+        if whole
+        else (),
     )
 
 
@@ -93,6 +95,8 @@ def _cell(folder: MatrixFolder, row: Mapping[str, Any], failures: Mapping[str, A
     missing = ""
     if not run.finished:
         missing = _words(mapping(failures.get(name)), f"unfinished: step {steps} of {run.config.get('steps', '?')}")
+    elif team := row.get("tokens_of"):
+        missing = short_of_tokens(folder, name, str(team))
     return MapCell(
         missing=missing,
         fall=_fall(run),

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 
 from rolecall.report.map_data import MapCell, MapData, RoleFigures, by_setting
 from rolecall.report.map_paired import Pair, copied_over_others, heaviest, leaked, mean_of, pairs, role_measure
-from rolecall.report.map_table import shown, table
-from rolecall.report.text import DASH, esc, listed, points
+from rolecall.report.map_table import shown, table, terms
+from rolecall.report.text import DASH, esc, listed, plain, points
 
 OUTCOMES: tuple[tuple[str, Callable[[MapCell], float]], ...] = (
     ("peak", lambda cell: cell.fall.peak.mean if cell.fall else math.nan),
@@ -16,6 +16,41 @@ OUTCOMES: tuple[tuple[str, Callable[[MapCell], float]], ...] = (
     ("fall", lambda cell: cell.fall.fall.mean if cell.fall else math.nan),
     ("test after", lambda cell: cell.test[1].mean),
 )
+
+ROLE_WORDS = (
+    "A row for each role of each setting, means over its seeds. The figures are explained below the table; "
+    "docs/dynamics.md defines them."
+)
+ROLE_TERMS = {
+    "optimizer steps": "those of the run in which the role had a gradient",
+    "update size": (
+        "the sum over them of the length of the change of its policy's weights. Roles that share a policy have it in "
+        "common; sizes of different policies are of different adapters"
+    ),
+    "KL from base": (
+        "how far what the role says has moved from the policy before training, in nats a token, mean of the last "
+        "quarter of the run"
+    ),
+    "gradient mass": (
+        "the norm of the role's gradient over the sum of the norms of all roles of its policy, mean over the steps. "
+        "Two roles that pull alike have 50 % each, three 33 %; none where a policy has one role"
+    ),
+    "turns known less, points": (
+        "a classifier, fitted on the first turns of every role, tells by its words which role wrote a turn: by how "
+        "many points the share of the role's turns that it knows has fallen from the first three measurements to the "
+        "last quarter of the run"
+    ),
+}
+CAPTURE_TERMS = {
+    "heaviest role (seeds)": "the role with the largest gradient mass of the policy, and in how many seeds",
+    "its mass": "two roles that pull alike have 50 % each, three 33 %",
+    "its format in others, points": (
+        "by how many points the share of another role's turns that can be read in its format has risen from the first "
+        "three measurements to the last quarter of the run; of the other roles the one in which it rose most"
+    ),
+    "others taken for it, points": "the same of the turns that the classifier of roles takes for its",
+    "cliffs": "seeds that fell from their peak or ended below their base",
+}
 
 
 def roles_section(data: MapData) -> str:
@@ -27,21 +62,15 @@ def roles_section(data: MapData) -> str:
             rows.append([name, role + (" (copies)" if any(one.copies for one in found) else ""), *_figures(found)])
     if not rows:
         return ""
-    head = ("cell", "role", "optimizer steps", "update size", "KL from base", "gradient mass", "known turns lost")
-    words = (
-        "Sums over the run of optimizer steps and of update sizes; KL of the role to the policy before training, a "
-        "token, over the last quarter of the run; its mean share of the gradient mass, where roles share a policy; how "
-        "much less often the classifier of roles knows its turns at the end than at the start. Update sizes of roles "
-        "with policies of their own are those of their own adapters."
-    )
-    return f"<p>{words}</p>{table(head, rows)}{_copied(data)}"
+    head = ("cell", "role", *ROLE_TERMS)
+    return f"<p>{ROLE_WORDS}</p>{table(head, rows)}{terms(ROLE_TERMS)}{_copied(data)}"
 
 
 def _figures(found: Sequence[RoleFigures]) -> list[str]:
     return [
         shown(mean_of(one.optimizer_steps for one in found), _plain),
-        shown(mean_of(one.update_norm for one in found), _three),
-        shown(mean_of(one.kl_base for one in found), _three),
+        shown(mean_of(one.update_norm for one in found), plain),
+        shown(mean_of(one.kl_base for one in found), plain),
         shown(mean_of(one.mass for one in found)),
         shown(mean_of(one.lost for one in found), points),
     ]
@@ -55,7 +84,11 @@ def _copied(data: MapData) -> str:
         if steps.known or update.known:
             rows.append([name, str(len(cells)), *(shown(one, _times) for one in (steps, update, drift))])
     head = ("cell", "seeds", "optimizer steps", "update size", "KL from base")
-    words = "The role with copies over the mean of the other roles of its cell; geometric means over seeds."
+    words = (
+        "The figures of the role that was called several times side by side, over their mean for the other roles of "
+        "its cell: at 3.00× it was pushed three times as far. Roles of one shared policy have steps and updates "
+        "almost in common, so that the KL tells most there. Geometric means over seeds."
+    )
     return f"<h3>The copied role</h3><p>{words}</p>{table(head, rows)}" if rows else ""
 
 
@@ -67,9 +100,11 @@ def paired_section(data: MapData) -> str:
         if found:
             parts.append(f"<h3>{title} against {found[0].first}</h3>{_paired_table(found)}")
     words = (
-        "Cells that differ in one axis alone, paired by seed: differences in points and, by role, ratios of the "
-        "update size over the run and of the KL from the base; 95 % intervals of Student's t over seeds, of which "
-        "one seed has none."
+        "Cells that differ in one axis alone, paired by seed: the value in the column “with” minus that in the "
+        "heading, in points of accuracy (above 0: more with the change; for the fall, a deeper one). By role, the "
+        "update size over the run and the KL from the base with the change over those without it. Intervals are those "
+        "of Student's t over the seeds, 95 %: one seed has none, and that of two is very wide. One that holds 0 (of "
+        "ratios: 1×) does not tell the change from chance."
     )
     return f"<p>{words}</p>{''.join(parts)}" if parts else ""
 
@@ -96,7 +131,7 @@ def _paired_table(found: Sequence[Pair]) -> str:
         "seeds",
         *(name for name, _ in OUTCOMES),
         "fell, without and with",
-        "update size, KL by role",
+        "by role: update size, KL",
     )
     return table(head, rows)
 
@@ -130,13 +165,11 @@ def capture_section(data: MapData) -> str:
                 f"{fell} of {len(heavy)}",
             ]
         )
-    head = ("cell", "heaviest role (seeds)", "its mass", "its format in others", "others taken for it", "cliffs")
     words = (
-        "The role with the largest mean share of the shared policy's gradient mass; how much the share of another "
-        "role's turns in its format, and of those that the classifier of roles takes for its, has risen from the first "
-        "three measurements to the last quarter of the run (of the other roles the one in which it rose most)."
+        "Of the policies that roles share: whose gradient moves them, and whether the other roles begin to speak like "
+        "that one. A policy is captured where both are so."
     )
-    return f"<p>{words}</p>{table(head, rows)}" if rows else ""
+    return f"<p>{words}</p>{table(('cell', *CAPTURE_TERMS), rows)}{terms(CAPTURE_TERMS)}" if rows else ""
 
 
 def _count(heavy: Sequence[tuple[MapCell, str]], role: str) -> int:
@@ -148,8 +181,11 @@ def signs_section(data: MapData) -> str:
     if not data.signs:
         return ""
     words = (
-        f"Over the {len(data.ended)} runs of the map that have ended; several maps at once: "
-        "<code>rolecall signs FOLDER...</code>. A fall is one from the peak, as above."
+        f"Over the {len(data.ended)} runs of the map that have ended. Of each sign the largest figure of a run's roles "
+        "or policies; it warned when two measurements in a row were at the bound or above. A fall is one from the "
+        "peak, counted from the validation at which it was first seen, also where the run recovered from it (the map "
+        "counts those alone that ended low); a warning counts when it came before. "
+        "<code>rolecall signs FOLDER...</code> takes several maps at once; docs/interventions.md explains it."
     )
     rows = "".join(f"<li>{esc(one)}.</li>" for one in data.signs)
     return f'<p>{words}</p><div class="panel"><ul class="missing">{rows}</ul></div>'
@@ -165,10 +201,6 @@ def _update(role: RoleFigures) -> float:
 
 def _drift(role: RoleFigures) -> float:
     return role.kl_base
-
-
-def _three(value: float) -> str:
-    return f"{value:.3g}"
 
 
 def _plain(value: float) -> str:

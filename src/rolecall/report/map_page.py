@@ -37,6 +37,8 @@ CSS = """
 .heat td b{font-weight:600}.heat small{display:block;color:var(--ink);opacity:.75}
 .heat td.none{background:repeating-linear-gradient(135deg,var(--card) 0 6px,var(--wash) 6px 12px)}
 .fell{color:var(--bad);font-weight:600}.missing li{padding:3px 0}.cell h3{margin-top:34px}
+.terms{display:grid;grid-template-columns:max-content 1fr;gap:4px 18px;font-size:.9em;max-width:100ch}
+.terms dd{margin:0}@media (max-width:700px){.terms{display:block}.terms dd{margin:0 0 8px}}
 """
 
 
@@ -84,7 +86,15 @@ def _overview(data: MapData) -> str:
         "checkpoint do not meet. Several seeds: the mean over seeds, in the interval of Student's t. Cells under way "
         "are drawn and not counted."
     )
-    return f'<p class="answer">{words}</p><p class="lead">{note}</p>{_missing(data)}'
+    return f'<p class="answer">{words}</p><p class="lead">{note}</p>{_names(data)}{_missing(data)}'
+
+
+def _names(data: MapData) -> str:
+    """What the parts of a cell's name are: the axes in their order, with their values."""
+    named = {axis: values for axis, values in data.axes.items() if len(values) > 1 or axis not in ("algorithm", "arm")}
+    axes = "; ".join(f"{axis}: {listed(list(values))}" for axis, values in named.items())
+    seeds = f"; seed: {listed([f's{seed}' for seed in data.seeds])}" if len(data.seeds) > 1 else ""
+    return f"<p>Names of cells, in this order: {esc(axes + seeds)}.</p>"
 
 
 def _missing(data: MapData) -> str:
@@ -173,18 +183,35 @@ def _controls(data: MapData) -> str:
     rows = []
     for cell in data.controls:
         before, after = cell.test
-        rows.append([cell.name, f"trained on the tokens of {cell.control_of}", shown(before), shown(after), ""])
+        how = cell.missing or f"trained on the tokens of {cell.control_of}"
+        rows.append([cell.name, how, shown(before), shown(after), ""])
         for team, (majority, answers) in cell.majorities.items():
             other = next((one.test[1] for one in data.cells if one.name == team), Figure())
             words = f"majority of {answers} answers, for the tokens of {team}"
             rows.append(["", words, "", shown(majority), shown(other)])
     head = ("control", "how", "before", "after", "the team after")
-    note = "Accuracy on the test tasks, with the weights that were best on validation."
+    note = (
+        "A single agent is trained until it has generated as many tokens as the named team did in training; then it "
+        "answers each test task as often as the tokens of a team's episode pay for, and the majority counts. Accuracy "
+        "on the test tasks before training, and with the weights that were best on validation."
+    )
     return f"<p>{note}</p>{table(head, rows)}" if rows else ""
 
 
 def _table(data: MapData) -> str:
-    head = ("cell", "base", "peak", "at step", "terminal", "fall", "cliff", "test before", "test after", "tokens", "")
+    head = (
+        "cell",
+        "base",
+        "peak",
+        "at step",
+        "terminal",
+        "fall",
+        "cliff",
+        "test before",
+        "test after",
+        "tokens",
+        "missing",
+    )
     rows = []
     for cell in data.cells:
         fall, (before, after) = cell.fall, cell.test

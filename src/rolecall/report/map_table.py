@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from rolecall.report.map_data import Figure
 from rolecall.report.text import DASH, esc, percent
@@ -19,6 +19,13 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
         for first, *rest in rows
     )
     return f'<div class="table"><table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>'
+
+
+def terms(words: Mapping[str, str]) -> str:
+    """What the columns of a table are, to stand below it."""
+    return (
+        f'<dl class="terms">{"".join(f"<dt>{esc(name)}</dt><dd>{esc(text)}</dd>" for name, text in words.items())}</dl>'
+    )
 
 
 def span(figure: Figure, show: Callable[[float], str] = percent) -> str:

@@ -59,11 +59,15 @@ def percent(value: Any, digits: int = 1) -> str:
 
 
 def points(value: Any) -> str:
-    """A difference of two shares in points: `+37.0`, with a true minus sign."""
+    """A difference of two shares in points: `+37.0`, with a true minus sign, which what rounds to 0 does not have.
+
+    >>> points(-0.031), points(-1e-9)
+    ('−3.1', '+0.0')
+    """
     value = number(value)
     if not math.isfinite(value):
         return DASH
-    return f"{100 * value:+.1f}".replace("-", "−")
+    return f"{round(100 * value, 1) + 0.0:+.1f}".replace("-", "−")
 
 
 def plain(value: Any) -> str:
