@@ -149,6 +149,7 @@ def test_the_reference_closes_for_a_role_that_is_seldom_called_and_leaves_out_on
     assert "behaviour/late/told_apart" not in figures
     assert "behaviour/corrector/told_apart" not in figures  # not called in this step
     assert figures["behaviour/solver/taken_for/corrector"] == 0.0
+    assert leakage.classifier.texts == {"corrector": REFERENCE_STEPS, "solver": 20, "verifier": 20}  # and stays closed
 
 
 def test_steps_in_which_nobody_speaks_and_one_role_alone_give_nothing() -> None:

@@ -72,15 +72,15 @@ def test_a_role_without_gradient_or_a_step_without_update_has_cosines_and_pushes
 
 def test_persistence_is_the_cosine_with_the_running_mean_of_earlier_gradients() -> None:
     parameter = nn.Parameter(torch.zeros(2))
-    watch = UpdateWatch([parameter], DynamicsSettings(persistence_decay=0.5))
+    watch = UpdateWatch([parameter], DynamicsSettings(persistence_decay=0.75))
     seen = []
     for values in ([1.0, 0.0], [0.0, 2.0], [1.0, 1.0]):
         parameter.grad = None
         seen.append(watch.before_step(one_step(watch, parameter, {"a": values, "b": [1.0, 1.0]}, 1.0)))
-    # means of a before each step: none, (1, 0), (0.5, 1)
+    # means of a before each step: none, (1, 0), 0.75 (1, 0) + 0.25 (0, 2) = (0.75, 0.5)
     assert seen[0] == {}
     assert seen[1] == {"a": 0.0, "b": pytest.approx(1.0)}
-    assert seen[2]["a"] == pytest.approx(1.5 / (math.sqrt(1.25) * math.sqrt(2.0)))
+    assert seen[2]["a"] == pytest.approx(1.25 / (math.sqrt(0.8125) * math.sqrt(2.0)))
 
 
 def test_a_single_role_is_weighed_by_its_gradient_before_clipping() -> None:
