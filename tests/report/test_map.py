@@ -176,6 +176,14 @@ def test_rolecall_report_knows_the_folder_of_a_matrix(matrix, tmp_path):
     ]
 
 
+@pytest.mark.parametrize("text", ['{"cells": [5]}', '{"cells": [{}]}', '{"axes": {"workflow": 5}, "cells": []}'])
+def test_an_index_of_another_shape_is_named_by_rolecall_report(tmp_path, text):
+    (tmp_path / "matrix.json").write_text(text)
+    result = CliRunner().invoke(app, ["report", str(tmp_path)])
+    assert isinstance(result.exception, UsageError)
+    assert f"reading the matrix {str(tmp_path)!r}" in str(result.exception)
+
+
 def test_a_folder_that_is_no_matrix_is_an_error(tmp_path):
     with pytest.raises(UsageError, match="is no matrix"):
         read_map(tmp_path)

@@ -145,6 +145,8 @@ def test_figures_of_roles_come_from_the_metrics_of_a_run(tmp_path):
         "dynamics/voter/total_optimizer_steps": [2.0, 6.0],
         "dynamics/voter/kl_base": [0.1, 0.4],
         "dynamics/voter/copies": [3.0],
+        "behaviour/voter/num_turns": [24.0, 8.0],
+        "episodes/started": [8.0, 8.0],
         "dynamics/voter/mass_share": [0.6, 0.8],
         "dynamics/aggregator/mass_share": [0.4, 0.2],
         "behaviour/aggregator/format/voter": shares,
@@ -159,6 +161,7 @@ def test_figures_of_roles_come_from_the_metrics_of_a_run(tmp_path):
     data = read_map(tmp_path)
     voter, aggregator = data.cells[0].roles["voter"], data.cells[0].roles["aggregator"]
     assert (voter.update_norm, voter.optimizer_steps, voter.kl_base, voter.copies) == (3.0, 6.0, 0.25, True)
+    assert (voter.turns, math.isnan(aggregator.turns)) == (2.0, True)
     assert (voter.mass, aggregator.mass) == (pytest.approx(0.7), pytest.approx(0.3))
     assert aggregator.formats == {"voter": pytest.approx(0.6)}
     assert aggregator.taken_for == {}

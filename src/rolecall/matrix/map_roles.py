@@ -27,6 +27,7 @@ def _figures(run: RunData, role: str) -> RoleFigures:
         policy=run.roles[role],
         copies=bool(run.series(f"dynamics/{role}/copies")),
         alone=alone,
+        turns=_ratio(run.series(f"behaviour/{role}/num_turns").finite, run.series("episodes/started").finite),
         optimizer_steps=run.series(f"dynamics/{role}/total_optimizer_steps").last,
         update_norm=run.series(f"dynamics/{role}/total_update_norm").last,
         kl_base=_mean(run.series(f"dynamics/{role}/kl_base").tail()),
@@ -40,6 +41,10 @@ def _figures(run: RunData, role: str) -> RoleFigures:
 def _by_other(run: RunData, prefix: str, others: list[str]) -> Mapping[str, float]:
     risen = {other: _risen(run.series(f"{prefix}/{other}")) for other in others}
     return {other: value for other, value in risen.items() if math.isfinite(value)}
+
+
+def _ratio(above: list[float], below: list[float]) -> float:
+    return sum(above) / sum(below) if above and sum(below) > 0.0 else math.nan
 
 
 def _mean(values: list[float]) -> float:

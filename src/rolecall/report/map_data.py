@@ -54,7 +54,8 @@ class Fall:
 class RoleFigures:
     """What a run did to one role; nan where it was not measured.
 
-    `copies`: whether it was called several times side by side; `alone`: whether its policy is its own.
+    `copies`: whether it was called several times side by side; `alone`: whether its policy is its own; `turns`: its
+    turns an episode, over all of the run.
     `optimizer_steps` and `update_norm`: the sums over the run. `kl_base`: KL to the policy before training, the mean
     of the last quarter of the run. `mass`: mean over the steps of its share of the shared policy's gradient mass.
     `lost`: how much less often the classifier of roles knows its turns than at the start. `formats`, `taken_for`: by
@@ -65,6 +66,7 @@ class RoleFigures:
     policy: str
     copies: bool
     alone: bool
+    turns: float = math.nan
     optimizer_steps: float = math.nan
     update_norm: float = math.nan
     kl_base: float = math.nan

@@ -45,7 +45,7 @@ def _verdict(cell: MapCell) -> list[int | str]:
 
 def map_roles_csv(data: MapData) -> str:
     """One row a role of every team: what training did to it (`map_data.RoleFigures`)."""
-    names = ("optimizer_steps", "update_norm", "kl_base", "mass", "lost")
+    names = ("turns", "optimizer_steps", "update_norm", "kl_base", "mass", "lost")
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     shares = ("formats", "taken_for")

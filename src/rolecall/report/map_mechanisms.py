@@ -22,6 +22,10 @@ ROLE_WORDS = (
     "docs/dynamics.md defines them."
 )
 ROLE_TERMS = {
+    "turns": (
+        "turns of the role an episode, over the run. About 1 of a role with copies: the workflow has come to call one "
+        "of them, and what is said of copies holds for the beginning alone"
+    ),
     "optimizer steps": "those of the run in which the role had a gradient",
     "update size": (
         "the sum over them of the length of the change of its policy's weights. Roles that share a policy have it in "
@@ -68,6 +72,7 @@ def roles_section(data: MapData) -> str:
 
 def _figures(found: Sequence[RoleFigures]) -> list[str]:
     return [
+        shown(mean_of(one.turns for one in found), plain),
         shown(mean_of(one.optimizer_steps for one in found), _plain),
         shown(mean_of(one.update_norm for one in found), plain),
         shown(mean_of(one.kl_base for one in found), plain),
@@ -86,7 +91,7 @@ def _copied(data: MapData) -> str:
     head = ("cell", "seeds", "optimizer steps", "update size", "KL from base")
     words = (
         "The figures of the role that was called several times side by side, over their mean for the other roles of "
-        "its cell: at 3.00× it was pushed three times as far. Roles of one shared policy have steps and updates "
+        "its cell: 3.00× is three times as much. Roles of one shared policy have steps and updates "
         "almost in common, so that the KL tells most there. Geometric means over seeds."
     )
     return f"<h3>The copied role</h3><p>{words}</p>{table(head, rows)}" if rows else ""

@@ -17,7 +17,7 @@ HEAT: tuple[tuple[str, str, bool, Value], ...] = (
     ("Base", "before training", False, lambda cell: cell.fall.base if cell.fall else Figure()),
     ("Peak", "the best two validations in a row", False, lambda cell: cell.fall.peak if cell.fall else Figure()),
     ("Terminal", "the last two validations", False, lambda cell: cell.fall.last if cell.fall else Figure()),
-    ("Fall", "peak minus terminal", True, lambda cell: cell.fall.fall if cell.fall else Figure()),
+    ("Fall", "peak minus terminal, in points", True, lambda cell: cell.fall.fall if cell.fall else Figure()),
 )
 
 LINKS = (
