@@ -59,6 +59,12 @@ def test_validation_that_fell_after_its_peak_by_more_than_its_intervals(tmp_path
     warned(tmp_path, "Validation fell after its peak", "bad", changes)
 
 
+def test_a_fall_outside_the_interval_of_the_difference_is_one_although_the_two_intervals_meet(tmp_path):
+    ends = (("", 0.0), ("_low", -0.05), ("_high", 0.05))  # 8 points, and sqrt(.05^2 + .05^2) is 7.1
+    changes = {f"validation/team{end}": {2: 0.9 + d, 8: 0.82 + d} for end, d in ends}
+    warned(tmp_path, "Validation fell after its peak", "bad", changes)
+
+
 def test_a_fall_within_the_intervals_is_not_a_cliff(tmp_path):
     changes = {
         f"validation/team{end}": {2: 0.9 + d, 8: 0.86 + d} for end, d in (("", 0), ("_low", -0.05), ("_high", 0.05))
@@ -180,6 +186,15 @@ def test_what_the_cliff_guard_did_is_told_and_what_interventions_left_is_drawn(t
     assert any(text.startswith("Rolled back from step 6 to step 4") for text in told)
     assert any("The cliff guard stopped the run" in text and "90.0\u202f% at step 4" in text for text in told)
     assert "What interventions left of its pull" in make_page([folder])
+
+
+def test_a_run_that_ends_below_its_base_is_held_against_it_and_not_against_its_peak(tmp_path):
+    folder = make_run(tmp_path / "demo")
+    summary = json.loads((folder / "summary.json").read_text())
+    summary["cliff"] = {"cliff": True, "fell": False, "last": 0.1, "peak": 0.35, "peak_step": 1, "base": 0.6}
+    (folder / "summary.json").write_text(json.dumps(summary))
+    (text,) = [one.text for one in findings(read_run(folder)) if one.title == "The run ends below where it began"]
+    assert text.startswith("the mean of the last two validations is 10.0\u202f%; before training 60.0\u202f%.")
 
 
 def test_a_page_without_interventions_says_nothing_of_them(tmp_path):

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
+from rolecall.intervals import difference_width
 from rolecall.report.forest import direction
 from rolecall.report.read import RunData, mapping
 from rolecall.report.text import interval, number, percent, plain, points, words
@@ -51,7 +52,8 @@ def accuracy(run: RunData) -> Iterator[Finding]:
 
 
 def cliff(run: RunData) -> Iterator[Finding]:
-    """Whether validation fell after its peak by more than its intervals allow."""
+    """Whether validation fell after its peak by more than the interval of the difference, as the alarm
+    `validation_fell` asks."""
     means = run.series("validation/team")
     low, high = run.series("validation/team_low"), run.series("validation/team_high")
     if len(means.finite) < 2:
@@ -63,24 +65,27 @@ def cliff(run: RunData) -> Iterator[Finding]:
     )
     last_step, last = means.steps[-1], means.values[-1]
     text = f"{percent(peak)} at step {peak_step}, {percent(last)} at step {last_step}"
-    if highs.get(last_step, math.inf) < lows.get(peak_step, -math.inf):
+    width = difference_width(peak, lows.get(peak_step, math.nan), last, highs.get(last_step, math.nan))
+    if peak - last > width:
         yield Finding(
             level="bad",
             title="Validation fell after its peak",
-            text=f"{text}, a fall larger than both intervals. The best checkpoint is that of step {peak_step}; look at "
-            "gradient mass and cosines around that step.",
+            text=f"{text}: {100 * (peak - last):.1f} points, of which {100 * width:.1f} may be chance. The best "
+            f"checkpoint is that of step {peak_step}; look at gradient mass and cosines around that step.",
         )
     elif not math.isfinite(last):
         yield Finding(level="bad", title="The last validation is not a number", text=text)
     else:
-        yield Finding(level="fine", title="Validation did not fall from its peak beyond its interval", text=text)
+        yield Finding(
+            level="fine", title="Validation did not fall from its peak by more than chance explains", text=text
+        )
 
 
 def guard(run: RunData) -> Iterator[Finding]:
     """What the cliff guard did, in the figures of the summary."""
     found = mapping(run.summary.get("cliff"))
-    last = f"the mean of the last two validations is {percent(found.get('last'))}, the peak was " if found else ""
-    text = f"{last}{percent(found.get('peak'))} at step {found.get('peak_step')}" if found else ""
+    now = f"the mean of the last two validations is {percent(found.get('last'))}" if found else ""
+    text = f"{now}, the peak was {percent(found.get('peak'))} at step {found.get('peak_step')}" if found else ""
     for rollback in found.get("rollbacks") or ():
         yield Finding(
             level="look",
@@ -94,7 +99,10 @@ def guard(run: RunData) -> Iterator[Finding]:
             text=f"{text}. The result is the best step. Look at what moved before the fall; docs/interventions.md.",
         )
     elif found.get("cliff"):
-        title = "The run ends on a cliff" if found.get("fell") else "The run ends below where it began"
+        if found.get("fell"):
+            title = "The run ends on a cliff"
+        else:
+            title, text = "The run ends below where it began", f"{now}; before training {percent(found.get('base'))}"
         yield Finding(level="look", title=title, text=f"{text}. The best checkpoint is kept, and is the result.")
 
 
