@@ -301,7 +301,7 @@ class Run:
         for words in environment_changes(self.folder):
             self.progress.note(f"{words}: the resumed run may round differently")
         found, self.totals = self.checkpoints.resume(self.progress.note)
-        self.progress.note(f"going on from step {found.step}" if found else "no checkpoint yet: beginning again")
+        self.progress.note(f"going on from step {found.step}" if found else "no checkpoint yet: beginning with step 1")
         InFlight(self.folder).forget(None if self.inflight is None else found.step if found else 0)
         if found is not None:
             self.step, self.state = found.step, dict(found.extra["algorithm"])
