@@ -14,6 +14,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from learner_helpers import make_sample
 from rolecall.dynamics.role_gradients import RoleGradients
 from rolecall.interventions.settings import Intervention
 from rolecall.learner.config import LearnerConfig
@@ -106,6 +107,24 @@ def test_one_scale_for_all_roles_scales_the_whole_update() -> None:
     toy = Toy(thirds)
     toy.interventions._copies = {"a": 1 / 3, "b": 1 / 3}
     assert close(moved(toy), plain / 3)
+
+
+@pytest.mark.parametrize("apply_to", ["gradient", "update"])
+def test_copies_are_averaged_over_those_of_the_episode_whichever_of_them_a_minibatch_holds(apply_to: Any) -> None:
+    """Three copies in one episode and one in another, dealt to two optimizer steps: 1/3 and the mean of 1/3 and 1."""
+    samples = [
+        make_sample([1], [2], 1.0, role="a", copy=c, episode=e) for c, e in ((0, "x"), (1, "x"), (2, "x"), (0, "y"))
+    ]
+    toy = Toy({"a": Intervention(average_copies=True, apply_to=apply_to)}, ("a",))
+    toy.interventions.begin(samples)
+    for part, shares in ((samples[:1], [1 / 3]), (samples[2:], [1 / 3, 1.0])):
+        weights = toy.interventions.weights(part, [(0.5,)] * len(part))
+        scaled = shares if apply_to == "gradient" else [1.0] * len(part)
+        assert weights == [(pytest.approx(0.5 * share),) for share in scaled]
+        plain, found = Toy({}, ("a",)).step(a=noise(0)), toy.step(a=noise(0))
+        assert figure(toy, "a", "copies") == pytest.approx(len(part) / sum(shares))
+        if part == samples[:1] and apply_to == "update":
+            assert close(found, plain / 3)
 
 
 @pytest.mark.parametrize("scale", [0.25, 4.0])

@@ -318,3 +318,13 @@ def test_dynamic_sampling_gives_the_loss_of_the_batch_without_groups_that_have_n
     assert abs(loss) > 1e-3
     counted = learner_with(tiny_model, Loss(aggregate=aggregate)).update(samples).metrics["learner/team/loss"]
     assert counted == pytest.approx(loss / 3, rel=1e-6)  # three groups of equal tokens and turns in the denominator
+
+
+def test_a_role_with_a_kl_of_its_own_is_never_idle_and_the_others_are_where_they_have_no_advantage() -> None:
+    anchored = Objective(loss=Loss(kl_by_role={"voter": 0.01}))
+    assert not anchored.is_idle("voter", [0.0, 0.0])
+    assert anchored.is_idle("judge", [0.0, 0.0])
+    assert not anchored.is_idle("judge", [0.0, 0.5])
+    spared = Objective(loss=Loss(kl_coef=0.01, kl_by_role={"voter": 0.0}))
+    assert spared.is_idle("voter", [0.0])
+    assert not spared.is_idle("judge", [0.0])
