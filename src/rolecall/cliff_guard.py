@@ -5,6 +5,7 @@ The state is part of `Totals`, and so of every checkpoint: a resumed run acts in
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,7 +24,9 @@ class CliffGuard:
 
     def note(self, totals: Totals, step: int, found: Estimate, *, is_best: bool) -> dict[str, float]:
         """Take in a validation and return its `cliff/...` metrics. A step that is the best so far is no fall, whatever
-        the validations before it were."""
+        the validations before it were; one in which nothing was graded says nothing and changes nothing."""
+        if not math.isfinite(found.mean):
+            return {}
         totals.curve.append([step, found.mean, found.low, found.high])
         cliff = self.cliff(totals)
         totals.fallen = cliff is not None and cliff.acts and not is_best

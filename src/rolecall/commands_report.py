@@ -25,13 +25,16 @@ def report(
     ] = None,
 ) -> None:
     """Make one self-contained HTML page of a run, of several side by side, or of a matrix (with map.csv, map.tex)."""
+    from rolecall.errors import UsageError, boundary
     from rolecall.report import write_comparison, write_report
     from rolecall.report.map_data import INDEX
 
     if len(runs) == 1 and (runs[0] / INDEX).is_file():
         from rolecall.matrix.map import write_map
 
-        for file in write_map(runs[0], out):
+        with boundary(UsageError, f"reading the matrix {str(runs[0])!r}"):
+            files = write_map(runs[0], out)
+        for file in files:
             typer.echo(f"{file.name}: {file}")
         return
     if out is None and len(runs) == 1:

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from rolecall.errors import UsageError, nearest
+from rolecall.errors import UsageError, boundary, nearest
 
 
 def register(app: typer.Typer) -> None:
@@ -100,7 +100,8 @@ def read_table(path: Path) -> Any:
     from rolecall.dynamics.early_signs import Table
     from rolecall.run_folder import RunFolder
 
-    rows = RunFolder.open(path).read_metrics()
+    with boundary(UsageError, f"reading the metrics of run {str(path)!r}"):
+        rows = RunFolder.open(path).read_metrics()
     return Table.of(rows, dict(_roles(path, [key for _, key, _ in rows])))
 
 
@@ -110,7 +111,9 @@ def _roles(path: Path, keys: Sequence[str]) -> Iterator[tuple[str, str]]:
 
     folder = RunFolder.open(path)
     if (path / "summary.json").is_file():
-        yield from folder.read_json("summary.json")["roles_to_policies"].items()
+        with boundary(UsageError, f"reading the summary of run {str(path)!r}"):
+            roles = dict(folder.read_json("summary.json")["roles_to_policies"])
+        yield from roles.items()
         return
     config = folder.config()
     roles = dict.fromkeys(parts[1] for key in keys if len(parts := key.split("/")) == 3 and parts[0] == "behaviour")

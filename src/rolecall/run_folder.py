@@ -67,7 +67,7 @@ class RunFolder:
             ) from None
         if there and not (path / "config.toml").is_file():
             raise UsageError(f"{str(path)!r} exists and is not a run folder; choose another folder with --run")
-        if _holds_steps(path) and not overwrite:
+        if holds_steps(path) and not overwrite:
             raise UsageError(
                 f"{str(path)!r} already holds a run; go on with it (--resume), replace it (--overwrite), or choose "
                 "another folder with --run"
@@ -277,7 +277,7 @@ def _contents(path: Path) -> list[Path]:
     return [one for one in path.iterdir() if one.name not in (LOCK, ".config.toml.tmp")]
 
 
-def _holds_steps(path: Path) -> bool:
+def holds_steps(path: Path) -> bool:
     """Whether a run folder holds anything that took work: an evaluation, a step, calls in flight."""
     tables = [f"{kind}/*.parquet" for kind in ("metrics", "episodes", "evaluations")]
     kinds = [*tables, "evaluation_*.json", "checkpoints/step-*", "inflight/*.jsonl"]

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Sequence
+from dataclasses import asdict
+from typing import cast
 
 import pytest
 
+from rolecall.cliff_guard import CliffGuard
+from rolecall.config import EvaluationConfig
 from rolecall.dynamics.cliff import Cliff, Measured, curve_of, difference_width, fall_step, find_cliff, smoothed
+from rolecall.intervals import EMPTY, Estimate
+from rolecall.run_state import Checkpoints, Totals
 
 
 def curve(*means: float, half: float = 0.03, every: int = 10, first: int = 0) -> list[Measured]:
@@ -103,3 +110,15 @@ def test_a_curve_is_read_from_metric_rows_and_half_measured_steps_do_not_count()
     rows = [(5, "validation/team", 0.5), (5, "validation/team_low", 0.4), (0, "validation/team", 0.25)]
     rows += [(0, "validation/team_low", 0.125), (0, "validation/team_high", 0.5), (0, "reward/team", 9.0)]
     assert curve_of(rows) == [Measured(step=0, mean=0.25, low=0.125, high=0.5)]
+
+
+def test_a_validation_in_which_nothing_was_graded_changes_nothing_for_the_guard() -> None:
+    # smoothed: 0.8, 0.45, 0.5; the newest is the best so far, so that the guard holds still although it is far below
+    guard = CliffGuard(settings=EvaluationConfig(on_cliff="stop"), checkpoints=cast(Checkpoints, None))
+    totals = Totals()
+    for step, mean in enumerate((0.8, 0.8, 0.1, 0.9)):
+        guard.note(totals, step, Estimate(mean=mean, low=mean - 0.02, high=mean + 0.02, n=9, num_tasks=9), is_best=True)
+    assert not totals.fallen
+    assert guard.note(totals, 4, EMPTY, is_best=False) == {}
+    assert (totals.fallen, guard.stops(totals), len(totals.curve)) == (False, False, 4)
+    assert json.loads(json.dumps(asdict(totals), allow_nan=False))["curve"][3][0] == 3

@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 from rolecall.cli import app
 from rolecall.dynamics.early_signs import SIGNS, Record, Row, Table, judge, warning
+from rolecall.errors import UsageError
 from rolecall.run_folder import RunFolder
 
 ROLES = {"voter": "voter", "solver": "team", "judge": "team"}
@@ -183,6 +184,23 @@ def test_a_threshold_that_cannot_be_is_refused(tmp_path: Path, arguments: list[s
     result = CliRunner().invoke(app, ["signs", str(run), *arguments])
     assert result.exit_code != 0
     assert words in (result.output + str(result.exception))
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "words"),
+    [
+        ("summary.json", "{", "reading the summary of run"),
+        ("summary.json", "[]", "reading the summary of run"),
+        ("summary.json", "{}", "reading the summary of run"),
+        ("metrics/00000000-00000000.parquet", "x", "reading the metrics of run"),
+    ],
+)
+def test_a_run_that_cannot_be_read_is_named(tmp_path: Path, name: str, text: str, words: str) -> None:
+    run = written(tmp_path / "a", RISES, 99)
+    (run / name).write_text(text)
+    result = CliRunner().invoke(app, ["signs", str(tmp_path)])
+    assert isinstance(result.exception, UsageError)
+    assert f"{words} {str(run)!r}" in str(result.exception)
 
 
 def test_a_folder_without_runs_is_refused(tmp_path: Path) -> None:

@@ -125,7 +125,9 @@ def test_what_is_remembered_survives_json() -> None:
     assert Remembered(**json.loads(json.dumps(one.to_dict()))) == one
 
 
-@pytest.mark.parametrize("settings", [{"share": 1.0}, {"bucket_width": 0.0}, {"slots": 0}, {"max_versions": 0}])
+@pytest.mark.parametrize(
+    "settings", [{"share": 1.0}, {"bucket_width": 0.0}, {"bucket_width": 1e-320}, {"slots": 0}, {"max_versions": 0}]
+)
 def test_settings_that_cannot_be_are_refused(settings: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match=rf"partners.{next(iter(settings))} is"):
         PartnerSettings(**settings)

@@ -108,6 +108,23 @@ def test_a_part_that_does_not_fit_the_workflow_is_named(changes, words):
     assert words in str(error.value)
 
 
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"interventions": {"solver": {"damping": True}}}, "interventions.solver.damping is True; wanted a number"),
+        ({"interventions": {"solver": {"average_copies": 1}}}, "average_copies is 1; wanted true or false"),
+        ({"learner": {"lr": "1e-3"}}, "learner.lr is '1e-3'; wanted a number"),
+        ({"evaluation": {"greedy": "yes"}}, "evaluation.greedy is 'yes'; wanted true or false"),
+        ({"steps": True}, "steps is True; wanted a number"),
+        ({"learner": {"betas": [0.9, "0.95"]}}, "learner.betas.1 is '0.95'; wanted a number"),
+    ],
+)
+def test_a_value_of_another_kind_is_not_read_as_one(changes, words):
+    with pytest.raises(ConfigError) as error:
+        config(**changes)
+    assert words in str(error.value)
+
+
 def test_an_episode_has_a_deadline_unless_said_otherwise():
     assert config().rollout.episode_timeout_s == 1800.0
 

@@ -6,6 +6,7 @@ Choices and copies are judged by the truth of the candidates: see the last tests
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -287,6 +288,15 @@ def test_figures_of_copies_and_choices_are_by_the_truth_of_the_candidates() -> N
     assert ("aggregator", "chose_right") not in found
     found = rates(play(EvaluatorOptimizer(), by_key(generator=boxed(4), evaluator="Verdict: correct")))
     assert ("generator", "any_correct") not in found
+
+
+def test_whether_any_copy_was_right_is_not_known_while_a_grader_failed_and_none_was_right() -> None:
+    failed = Grade(status=GradeStatus.FAILED, score=None)
+    for answers, seen in (((3, 5, 5), None), ((3, 4, 5), 1.0)):
+        one = graded(play(Voting(), by_key(voter=boxed(*answers), aggregator=r"\boxed{1}")))
+        first = one.episode.turns[0].id
+        found = role_rates([replace(one, answers={**one.answers, first: failed})])["voter"]
+        assert (found["any_correct"].estimate().mean if "any_correct" in found else None) == seen
 
 
 @pytest.mark.parametrize("name", sorted(set(WORKFLOWS) - {"single_agent", "solve_verify_correct", "play_game"}))

@@ -5,6 +5,7 @@ A key that nothing reads is an error that names the nearest key.
 
 from rolecall.config.load import (
     apply_overrides,
+    check_kinds,
     explain,
     load_config,
     make_config,
@@ -22,6 +23,7 @@ __all__ = [
     "RunConfig",
     "Section",
     "apply_overrides",
+    "check_kinds",
     "explain",
     "load_config",
     "make_config",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any, get_args
@@ -31,10 +31,34 @@ def load_config(path: str | Path, overrides: Sequence[str] = ()) -> RunConfig:
 def make_config(data: Mapping[str, Any], source: str = "configuration") -> RunConfig:
     """Check a configuration given as a mapping."""
     try:
-        return RunConfig.model_validate(dict(data))
+        made = RunConfig.model_validate(dict(data))
     except ValidationError as error:
         lines = [explain(item, RunConfig) for item in error.errors()]
         raise ConfigError(f"{source}: " + "; ".join(lines)) from None
+    check_kinds(data, made, source)
+    return made
+
+
+KINDS: Mapping[type, str] = {bool: "true or false", int: "a number", float: "a number", str: "text"}
+
+
+def check_kinds(data: Mapping[str, Any], made: BaseModel, source: str) -> None:
+    """`ConfigError` for a value of one kind that was read as another: `damping = true` is no damping of 1."""
+    for path, given, read in _other_kinds(data, made):
+        raise ConfigError(f"{source}: {path} is {given!r}; wanted {KINDS[type(read)]}")
+
+
+def _other_kinds(data: Any, made: Any, path: str = "") -> Iterator[tuple[str, Any, Any]]:
+    """Path, value and what pydantic has made of it."""
+    if isinstance(data, Mapping):
+        for key, value in data.items():
+            below = made.get(key) if isinstance(made, Mapping) else getattr(made, str(key), None)
+            yield from _other_kinds(value, below, f"{path}.{key}" if path else str(key))
+    elif isinstance(data, list | tuple) and isinstance(made, list | tuple):
+        for number, (value, below) in enumerate(zip(data, made, strict=False)):
+            yield from _other_kinds(value, below, f"{path}.{number}")
+    elif KINDS.get(type(data)) != KINDS.get(type(made)) and {type(data), type(made)} <= KINDS.keys():
+        yield path, data, made
 
 
 def read_recipe(path: Path, seen: tuple[Path, ...] = ()) -> dict[str, Any]:

@@ -131,7 +131,9 @@ def role_rates(episodes: Iterable[GradedEpisode]) -> Rates:
                 _choice_rates(mine, turn, graded, task_id)
         for role, answers in _side_by_side(graded):
             known = [grade for turn in answers if (grade := graded.answers.get(turn.id)) is not None]
-            rates[role]["any_correct"].add(task_id, any(grade.right for grade in known))
+            right = any(grade.right for grade in known)
+            if right or all(grade.status is not GradeStatus.FAILED for grade in known):  # else it is not known
+                rates[role]["any_correct"].add(task_id, right)
             claims = {turn.claim.value for turn in answers if turn.claim is not None}
             rates[role]["different"].add(task_id, (len(claims) - 1) / (len(answers) - 1))
         for role, name, value in likeness(graded.episode):

@@ -37,8 +37,8 @@ class PartnerSettings:
     def __post_init__(self) -> None:
         if not 0.0 <= self.share < 1.0:
             raise ConfigError(f"partners.share is {self.share}; wanted a share of the tasks in [0, 1)")
-        if not 0.0 < self.bucket_width <= 1.0:
-            raise ConfigError(f"partners.bucket_width is {self.bucket_width}; wanted a width in (0, 1], such as 0.05")
+        if not 1e-6 <= self.bucket_width <= 1.0:
+            raise ConfigError(f"partners.bucket_width is {self.bucket_width}; wanted a width up to 1, such as 0.05")
         for name in ("slots", "max_versions"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"partners.{name} is {getattr(self, name)}; wanted 1 or more")

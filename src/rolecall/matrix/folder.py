@@ -21,7 +21,7 @@ from rolecall.errors import ConfigError, UsageError
 from rolecall.files import write_aside
 from rolecall.matrix.spec import Cell, Matrix
 from rolecall.report.map_data import INDEX
-from rolecall.run_folder import LOCK, nothing_left, plain
+from rolecall.run_folder import LOCK, holds_steps, nothing_left, plain
 
 State = Literal["done", "unfinished", "new"]
 
@@ -78,8 +78,13 @@ class MatrixFolder:
             return "new"
         try:
             there = make_config(read_recipe(file), source=str(file))
-        except ConfigError:
-            return "new"  # a first write that was cut short
+        except ConfigError as error:
+            if not holds_steps(self.run(cell.name)):
+                return "new"
+            raise UsageError(
+                f"cell {cell.name}: {str(self.run(cell.name))!r} holds a run of another version, or of a broken "
+                f"configuration ({error}); remove that folder, or choose another with --out"
+            ) from None
         if config_fingerprint(there) != config_fingerprint(wanted):
             raise UsageError(
                 f"cell {cell.name}: {str(self.run(cell.name))!r} holds a run of other settings than the matrix has "

@@ -30,10 +30,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from pydantic import Field, StrictInt, ValidationError
+from pydantic import Field, ValidationError
 
 from rolecall.assemble import make_plan
-from rolecall.config import RunConfig, Section, explain, make_config, overlay, read_recipe
+from rolecall.config import RunConfig, Section, check_kinds, explain, make_config, overlay, read_recipe
 from rolecall.errors import ConfigError, UsageError, nearest
 from rolecall.report.map_data import INDEX
 
@@ -87,7 +87,7 @@ class MatrixConfig(Section):
 
     name: str
     base: str
-    seeds: tuple[StrictInt, ...] = Field(default=(0,), min_length=1)
+    seeds: tuple[int, ...] = Field(default=(0,), min_length=1)
     axes: dict[str, dict[str, dict[str, Any]]]
     leave_out: tuple[dict[str, str], ...] = ()
     where: tuple[Where, ...] = ()
@@ -169,10 +169,12 @@ def _read(path: Path) -> MatrixConfig:
     if "axes" not in data and {"workflow", "extends"} & data.keys():
         raise ConfigError(f"{str(path)!r} is a recipe and no matrix; train it with: rolecall train {path}")
     try:
-        return MatrixConfig.model_validate(data)
+        made = MatrixConfig.model_validate(data)
     except ValidationError as error:
         lines = [explain(item, MatrixConfig) for item in error.errors()]
         raise ConfigError(f"matrix {str(path)!r}: " + "; ".join(lines)) from None
+    check_kinds(data, made, f"matrix {str(path)!r}")
+    return made
 
 
 def _check(config: MatrixConfig, path: Path) -> None:

@@ -170,7 +170,7 @@ def _json(path: Path, name: str, problems: list[str]) -> dict[str, Any] | None:
         found = json.loads((path / name).read_text(encoding="utf-8"))
     except FileNotFoundError:
         return None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         problems.append(f"{name} cannot be read and is left out ({_short(error)})")
         return None
     if not isinstance(found, dict):
