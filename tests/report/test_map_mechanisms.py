@@ -96,13 +96,13 @@ def test_every_column_of_roles_and_capture_is_explained_below_its_table():
 
 
 def test_the_copied_role_is_measured_against_the_mean_of_the_others():
-    cells = [cell("plain", 0, 0.8, role(6.0, copies=True), role(2.0))]
+    cells = [cell("plain", 0, 0.8, role(6.0, copies=True, turns=3.0), role(2.0, turns=1.0))]
     assert copied_over_others(cells, lambda one: one.update_norm).mean == pytest.approx(3.0)
     nobody = [cell("plain", 0, 0.8, role(6.0), role(2.0))]
     assert not copied_over_others(nobody, lambda one: one.update_norm).known
     page = roles_section(matrix_of(*cells))
     assert "voter (copies)" in page
-    assert "<td>3.00×</td><td>1.00×</td>" in page
+    assert "<td>1</td><td>3</td><td>1.00×</td><td>3.00×</td><td>1.00×</td>" in page  # seeds, turns, steps, update, KL
 
 
 def test_the_heaviest_role_and_how_far_its_way_of_speaking_spread():

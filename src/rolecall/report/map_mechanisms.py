@@ -87,8 +87,10 @@ def _copied(data: MapData) -> str:
     for name, cells in by_setting(data.ended).items():
         steps, update, drift = (copied_over_others(cells, of) for of in (_steps, _update, _drift))
         if steps.known or update.known:
-            rows.append([name, str(len(cells)), *(shown(one, _times) for one in (steps, update, drift))])
-    head = ("cell", "seeds", "optimizer steps", "update size", "KL from base")
+            turns = mean_of(one.turns for cell in cells for one in cell.roles.values() if one.copies)
+            figures = [shown(one, _times) for one in (steps, update, drift)]
+            rows.append([name, str(len(cells)), shown(turns, plain), *figures])
+    head = ("cell", "seeds", "its turns an episode", "optimizer steps", "update size", "KL from base")
     words = (
         "The figures of the role that was called several times side by side, over their mean for the other roles of "
         "its cell: 3.00× is three times as much. Roles of one shared policy have steps and updates "
