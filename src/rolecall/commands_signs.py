@@ -44,7 +44,7 @@ def signs(
         typer.echo(json.dumps(told, indent=2))
         return
     fallen = [(path, table) for path, table in found if table.fall is not None]
-    typer.echo(f"{len(found)} runs, {len(fallen)} of them with a fall of validation")
+    typer.echo(f"{len(found)} run{'s' if len(found) > 1 else ''}, {len(fallen)} of them with a fall of validation")
     if unwatched:
         typer.echo(f"{len(unwatched)} left out, with too few validations to show a fall: {', '.join(unwatched)}")
     for path, table in fallen:

@@ -185,6 +185,18 @@ def test_a_control_of_a_team_that_generated_nothing_is_missing_and_the_others_go
     assert "needs SA, which has not come to its end" in course.waits["SA.majority-of-One"]
 
 
+def test_a_control_whose_steps_end_before_its_tokens_is_missing_until_it_has_gone_on(cells: Cells) -> None:
+    cells.scripts["SA"] = ENDS.replace('"steps": 3', '"steps": 500').replace('"generated": 60', '"generated": 40')
+    matrix = cells.matrix(controls=CONTROL)
+    why = "ended after 500 steps with 40 of the 60 tokens of Two: give the control's set more steps, and run "
+    for course in (cells.run(matrix), cells.run(matrix)):  # as it ends, and as one that is done
+        assert course.failed == {"SA": why + "the matrix again"}
+        assert list(course.waits) == ["SA.majority-of-One", "SA.majority-of-Two"]
+    del cells.scripts["SA"]
+    more = {"SA": {**CONTROL["SA"], "set": {"steps": 900}}}
+    assert cells.run(cells.matrix(controls=more)).done == ["SA", "SA.majority-of-One", "SA.majority-of-Two"]
+
+
 def test_a_folder_that_disappears_costs_its_cells_and_not_the_matrix(cells: Cells) -> None:
     cells.scripts["One"] = f"rm -r {cells.out}; exit 1"
     course = cells.run()

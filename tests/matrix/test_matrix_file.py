@@ -177,7 +177,7 @@ def test_a_mistake_is_named_before_anything_runs(matrix, changes, words):
     assert words in str(error.value)
 
 
-@pytest.mark.parametrize("name", ["logs", "Matrix.json", "map.html"])
+@pytest.mark.parametrize("name", ["logs", "Matrix.json", "map.html", "map_roles.csv"])
 def test_a_cell_does_not_take_the_name_of_a_file_of_its_matrix(matrix, tmp_path, name):
     (tmp_path / "base.toml").write_text(tomli_w.dumps(RECIPE))
     file = tmp_path / "matrix.toml"

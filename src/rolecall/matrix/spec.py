@@ -50,7 +50,7 @@ WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._]*(-[A-Za-z0-9._]+)*")
 LONGEST_NAME = 100
 """Of a cell: a control's majority at a team's tokens has both names in that of its log."""
 
-TAKEN = ("logs", INDEX, "map.html", "map.csv", "map.tex")
+TAKEN = ("logs", INDEX, "map.html", "map.csv", "map_roles.csv", "map.tex")
 """What the folder of a matrix holds beside its cells."""
 
 SET_BY_MATRIX = {"seed": "give it in seeds", "name": "a cell is named by its axes"}
