@@ -136,6 +136,9 @@ def test_a_cell_under_way_has_no_verdict_yet_and_is_averaged_nowhere(matrix):
     assert r"Voting-IP-0.8M & -- & -- & -- & -- & -- \\" in latex
     assert '<th scope="row">IP</th><td>0</td>' in page  # Shared or isolated
     assert '<td class="none"><b>45.0\u202f%</b>' in page  # its peak so far, hatched
+    row = page.split('<th scope="row">Voting-IP-0.8M</th>')[-1].split("</tr>")[0]
+    assert "<td>yes</td>" not in row
+    assert "<td>no</td>" not in row
 
 
 def test_the_latex_table_has_a_row_a_setting(matrix):
@@ -205,6 +208,17 @@ def test_a_control_that_ended_short_of_its_tokens_is_missing_in_words(matrix):
     assert "4 of 5 cells" not in write_map(matrix)[0].read_text()
     file.write_text(json.dumps(summary | {"cliff": {"stopped": True}}))
     assert read_map(matrix).cells[-1].missing == ""
+
+
+def test_the_curve_of_a_setting_of_which_one_seed_has_begun_is_that_seed(matrix):
+    index = json.loads((matrix / "matrix.json").read_text())
+    named = {"axes": {"workflow": "One"}, "tokens_of": None, "teams": []}
+    cells = [{**named, "name": f"One-s{seed}", "seed": seed} for seed in (0, 1)]
+    (matrix / "matrix.json").write_text(json.dumps({**index, "axes": {"workflow": ["One"]}, "cells": cells}))
+    write_run(matrix / "One-s0", [0.4, 0.5], roles={"solver": "shared"}, finished=False)
+    page = write_map(matrix)[0].read_text()
+    assert "One: validation" in page
+    assert "(2 seeds)" not in page
 
 
 def test_the_page_says_what_the_parts_of_a_name_are(matrix):

@@ -66,8 +66,8 @@ def _role_lines(found: Sequence[Mapping[str, Series]]) -> list[Line]:
 
 
 def _drawn(cells: Sequence[MapCell]) -> Sequence[MapCell]:
-    """The cells that have ended; all of them while none has."""
-    return [cell for cell in cells if cell.ended] or cells
+    """The cells that have ended; those that have begun while none has."""
+    return [cell for cell in cells if cell.ended] or [cell for cell in cells if cell.validation[0]] or cells
 
 
 def mean_series(found: Sequence[Series]) -> tuple[Series, Series, Series]:

@@ -28,8 +28,8 @@ ROLE_TERMS = {
     ),
     "optimizer steps": "those of the run in which the role had a gradient",
     "update size": (
-        "the sum over them of the length of the change of its policy's weights. Roles that share a policy have it in "
-        "common; sizes of different policies are of different adapters"
+        "the sum over them of the length of the change of its policy's weights. Roles that share a policy have "
+        "it in common where both have a gradient; sizes of different policies are of different adapters"
     ),
     "KL from base": (
         "how far what the role says has moved from the policy before training, in nats a token, mean of the last "
@@ -37,7 +37,8 @@ ROLE_TERMS = {
     ),
     "gradient mass": (
         "the norm of the role's gradient over the sum of the norms of all roles of its policy, mean over the steps. "
-        "Two roles that pull alike have 50 % each, three 33 %; none where a policy has one role"
+        "Two roles that pull alike have 50 % each, three 33 %; none where a policy has one role. Optimizer steps in "
+        "which the role has no sample are not in it, so that shares of small batches can add up to more than 100 %"
     ),
     "turns known less, points": (
         "a classifier, fitted on the first turns of every role, tells by its words which role wrote a turn: by how "
@@ -137,7 +138,7 @@ def _paired_table(found: Sequence[Pair]) -> str:
         "with",
         "seeds",
         *(name for name, _ in OUTCOMES),
-        "fell, without and with",
+        "fell from the peak, without and with",
         "by role: update size, KL",
     )
     return table(head, rows)

@@ -218,7 +218,8 @@ def _table(data: MapData) -> str:
         figures = [DASH] * 6
         if fall is not None:
             figures = [shown(fall.base), shown(fall.peak), plain(fall.peak_step), shown(fall.last)]
-            figures += [f"{points(fall.fall.mean)} {span(fall.fall, points)}", "yes" if fall.is_cliff else "no"]
+            verdict = ("yes" if fall.is_cliff else "no") if cell.ended else DASH
+            figures += [f"{points(fall.fall.mean)} {span(fall.fall, points)}", verdict]
         tokens = f"{cell.tokens:,}" if cell.tokens else DASH
         rows.append([cell.name, *figures, shown(before), shown(after), tokens, cell.missing])
     files = "The same figures are in <code>map.csv</code> and, for a paper, in <code>map.tex</code>."
