@@ -244,6 +244,7 @@ def test_an_interrupted_matrix_ends_a_process_that_does_not_listen(
         cells.run()
     with pytest.raises(ProcessLookupError):
         os.kill(int(pid.read_text()), 0)
+    assert cells.said[-1].startswith("interrupted: waiting until One has ended")
 
 
 def interrupted(interrupt: Callable[..., None]) -> Callable[..., None]:

@@ -262,6 +262,9 @@ class Executor:
 
     def _stop(self) -> None:
         """Interrupt what still runs (the matrix itself was interrupted), and wait until it has ended."""
+        going = [one.job.name for one in self.running if one.process is not None]
+        if going:
+            self.say(f"interrupted: waiting until {', '.join(going)} has ended, at most {STOP_S:.0f} s each")
         for one in self.running:
             if one.process is not None:
                 one.process.terminate()
