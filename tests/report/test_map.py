@@ -103,6 +103,35 @@ def test_what_is_missing_is_said_in_words(matrix):
         assert words in page
 
 
+def test_a_cell_that_cannot_be_read_and_a_majority_that_failed_are_named_and_the_rest_is_drawn(matrix):
+    (matrix / "Voting-IP-0.8M" / "config.toml").write_text("name = ")
+    write_run(matrix / "SA-0.8M", [0.4, 0.6, 0.6], roles={"solver": "shared"})
+    index = json.loads((matrix / "matrix.json").read_text())
+    control = {"name": "SA-0.8M", "axes": {"workflow": "SA", "scale": "0.8M"}, "seed": 0}
+    index["cells"].append({**control, "tokens_of": "Voting-SP-0.8M", "teams": ["Voting-SP-0.8M", "Voting-IP-0.8M"]})
+    failed = {"exit_code": 1, "reason": "no memory", "log": "logs/x.log", "times": 1}
+    index["failures"]["SA-0.8M.majority-of-Voting-SP-0.8M"] = failed
+    (matrix / "matrix.json").write_text(json.dumps(index))
+    folder = matrix / "SA-0.8M" / "evaluations"
+    folder.mkdir()
+    (folder / "majority-of-Voting-IP-0.8M.json").write_text('{"majority_at_k": "odd", "samples": []}')
+    page = write_map(matrix)[0].read_text()
+    assert "<b>Voting-IP-0.8M</b>: " in page
+    assert "config.toml&#x27; cannot be read" in page
+    assert "<b>SA-0.8M, majority for the tokens of Voting-SP-0.8M</b>: failed (exit code 1): no memory" in page
+    assert "1 of 1 teams learned" in page
+
+
+def test_a_value_that_looks_like_a_seed_stays_in_the_name_of_a_matrix_with_one_seed(matrix):
+    index = json.loads((matrix / "matrix.json").read_text())
+    index["cells"] = [{**index["cells"][0], "name": "Voting-IP-0.8M-s0"}]
+    (matrix / "matrix.json").write_text(json.dumps(index))
+    assert read_map(matrix).cells[0].setting == "Voting-IP-0.8M-s0"
+    index["seeds"] = [0, 1]
+    (matrix / "matrix.json").write_text(json.dumps(index))
+    assert read_map(matrix).cells[0].setting == "Voting-IP-0.8M"
+
+
 def test_the_page_is_escaped_loads_nothing_and_is_light_and_dark(matrix):
     page = write_map(matrix)[0].read_text()
     assert "<b>tiny</b>" not in page

@@ -48,6 +48,7 @@ def cell(arm: str, seed: int, last: float, voter: RoleFigures, other: RoleFigure
         name=f"Voting-{arm}-s{seed}",
         axes={"workflow": "Voting", "arm": arm},
         seed=seed,
+        seeded=True,
         fall=fall,
         test=(exact(0.5), exact(0.8)),
         roles={"voter": voter, "aggregator": other},

@@ -17,7 +17,8 @@ from rolecall.matrix.map_roles import role_figures
 from rolecall.report.map_data import INDEX, Fall, Figure, MapCell, MapData
 from rolecall.report.map_files import map_csv, map_roles_csv, map_tex
 from rolecall.report.map_page import map_page
-from rolecall.report.read import RunData, Series, mapping, read_run
+from rolecall.report.read import RunData, Series, mapping, number_of, read_run
+from rolecall.report.text import number
 
 PAGE = "map.html"
 
@@ -53,13 +54,19 @@ def read_map(path: Path) -> MapData:
         raise UsageError(f"{str(path)!r} is no matrix (no readable {INDEX} in it); give the folder of rolecall matrix")
     folder = MatrixFolder(path=path)
     failures = mapping(index.get("failures"))
-    runs = {name: read_run(folder.run(name)) for name in _begun(folder, index["cells"])}
-    cells = tuple(_cell(folder, mapping(row), failures, runs.get(str(row["name"]))) for row in index["cells"])
-    whole = [runs[cell.name] for cell in cells if cell.ended and cell.control_of is None]
+    seeds = tuple(index.get("seeds", ()))
+    runs = {name: _read(folder.run(name)) for name in _begun(folder, index["cells"])}
+    cells = tuple(
+        _cell(folder, mapping(row), failures, runs.get(str(row["name"])), seeded=len(seeds) > 1)
+        for row in index["cells"]
+    )
+    whole = [
+        run for cell in cells if cell.ended and cell.control_of is None and isinstance(run := runs[cell.name], RunData)
+    ]
     return MapData(
         name=str(index.get("name", path.name)),
         axes={str(axis): tuple(values) for axis, values in mapping(index.get("axes")).items()},
-        seeds=tuple(index.get("seeds", ())),
+        seeds=seeds,
         cells=cells,
         signs=tuple(f"{record.what}: {record.words}" for record in judge([_table(run) for run in whole]))
         if whole
@@ -71,6 +78,14 @@ def _begun(folder: MatrixFolder, rows: Iterable[Mapping[str, Any]]) -> list[str]
     return [name for name in (str(row["name"]) for row in rows) if (folder.run(name) / "config.toml").is_file()]
 
 
+def _read(path: Path) -> RunData | str:
+    """A cell's run, or in words why it cannot be read."""
+    try:
+        return read_run(path)
+    except UsageError as error:
+        return str(error)
+
+
 def _table(run: RunData) -> Table:
     rows = (
         (step, key, value)
@@ -80,23 +95,33 @@ def _table(run: RunData) -> Table:
     return Table.of(rows, run.roles)
 
 
-def _cell(folder: MatrixFolder, row: Mapping[str, Any], failures: Mapping[str, Any], run: RunData | None) -> MapCell:
-    """One cell; `run` is None when it has no run folder."""
+def _cell(
+    folder: MatrixFolder,
+    row: Mapping[str, Any],
+    failures: Mapping[str, Any],
+    run: RunData | str | None,
+    *,
+    seeded: bool,
+) -> MapCell:
+    """One cell; `run` is None when it has no run folder, and words when that cannot be read."""
     name = str(row["name"])
     given: dict[str, Any] = {
         "name": name,
         "axes": dict(row["axes"]),
         "seed": int(row["seed"]),
         "control_of": row.get("tokens_of"),
+        "seeded": seeded,
     }
-    if run is None:
-        return MapCell(missing=_words(mapping(failures.get(name)), "not begun"), **given)
+    if not isinstance(run, RunData):
+        return MapCell(missing=_words(mapping(failures.get(name)), run or "not begun"), **given)
     steps = max(run.steps, default=0)
     missing = ""
     if not run.finished:
         missing = _words(mapping(failures.get(name)), f"unfinished: step {steps} of {run.config.get('steps', '?')}")
     elif team := row.get("tokens_of"):
         missing = short_of_tokens(folder, name, str(team))
+    teams = row.get("teams", ())
+    majorities = dict(_majorities(folder, name, teams))
     return MapCell(
         missing=missing,
         fall=_fall(run),
@@ -109,9 +134,14 @@ def _cell(folder: MatrixFolder, row: Mapping[str, Any], failures: Mapping[str, A
         masses=dict(_by_role(run, "dynamics/{}/mass_share")) if len(run.policies) == 1 and len(run.roles) > 1 else {},
         roles=role_figures(run),
         test=(_figure(run.sampled("before").get("team")), _figure(run.sampled("after").get("team"))),
-        tokens=int(mapping(run.summary.get("tokens")).get("generated", 0)),
+        tokens=int(number_of(mapping(run.summary.get("tokens")).get("generated")) or 0),
         steps=steps,
-        majorities=dict(_majorities(folder, name, row.get("teams", ()))),
+        majorities=majorities,
+        no_majority={
+            team: _words(mapping(failures.get(f"{name}.{evaluation_name(team)}")), "not measured yet")
+            for team in map(str, teams)
+            if team not in majorities
+        },
         **given,
     )
 
@@ -163,11 +193,11 @@ def _measured(one: Measured) -> Figure:
 
 def _figure(estimate: Any) -> Figure:
     found = mapping(estimate)
-    return Figure(**{name: float(found.get(name, math.nan)) for name in ("mean", "low", "high")})
+    return Figure(**{name: number(found.get(name)) for name in ("mean", "low", "high")})
 
 
 def _majorities(folder: MatrixFolder, name: str, teams: Any) -> Iterator[tuple[str, tuple[Figure, int]]]:
     for team in teams:
         found = read_json(folder.run(name) / "evaluations" / f"{evaluation_name(team)}.json")
         if found is not None:
-            yield team, (_figure(found.get("majority_at_k")), int(found.get("samples", 0)))
+            yield team, (_figure(found.get("majority_at_k")), int(number_of(found.get("samples")) or 0))

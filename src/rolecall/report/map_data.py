@@ -78,13 +78,15 @@ class RoleFigures:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MapCell:
-    """One cell. `missing` says in words why it has not come to its end ("" when it has); a cell that is under way shows
-    what it has. `majorities`: of a control, accuracy of its majority at the tokens of a team, and its answers a task.
+    """One cell. `seeded`: whether its name ends with its seed. `missing` says in words why it has not come to its end
+    ("" when it has); a cell that is under way shows what it has. `majorities`: of a control, accuracy of its majority
+    at the tokens of a team, and its answers a task; `no_majority`: by team, why there is none.
     """
 
     name: str
     axes: Mapping[str, str]
     seed: int
+    seeded: bool = False
     missing: str = ""
     control_of: str | None = None
     fall: Fall | None = None
@@ -96,11 +98,12 @@ class MapCell:
     tokens: int = 0
     steps: int = 0
     majorities: Mapping[str, tuple[Figure, int]] = field(default_factory=dict)
+    no_majority: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def setting(self) -> str:
         """The name without the seed."""
-        return self.name.removesuffix(f"-s{self.seed}")
+        return self.name.removesuffix(f"-s{self.seed}") if self.seeded else self.name
 
     @property
     def ended(self) -> bool:

@@ -98,9 +98,16 @@ def _names(data: MapData) -> str:
 
 
 def _missing(data: MapData) -> str:
-    if not data.missing:
+    missing = [(cell.name, cell.missing) for cell in data.missing]
+    missing += [
+        (f"{cell.name}, majority for the tokens of {team}", why)
+        for cell in data.controls
+        if not cell.missing
+        for team, why in cell.no_majority.items()
+    ]
+    if not missing:
         return ""
-    rows = "".join(f"<li><b>{esc(cell.name)}</b>: {esc(cell.missing)}</li>" for cell in data.missing)
+    rows = "".join(f"<li><b>{esc(name)}</b>: {esc(why)}</li>" for name, why in missing)
     return f'<div class="panel"><h3>What is missing</h3><ul class="missing">{rows}</ul></div>'
 
 
