@@ -83,3 +83,8 @@ def test_a_table_that_does_not_fit_is_refused_with_the_nearest_name(arguments: d
 def test_asking_for_an_unknown_role_names_the_nearest() -> None:
     with pytest.raises(ConfigError, match="did you mean 'corrector'"):
         make_table(ROLES, sharing="shared", template=spec("team")).policy("correctr")
+
+
+def test_an_adapter_without_a_shape_is_refused_with_one() -> None:
+    with pytest.raises(ConfigError, match=r"without a saved adapter; give it its shape, such as lora = \{ rank = 16"):
+        PolicySpec(name="shared", kind="adapter", model="builtin:tiny")

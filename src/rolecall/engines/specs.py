@@ -142,7 +142,10 @@ class PolicySpec:
         if self.kind == "model" and (self.lora is not None or self.adapter is not None):
             raise ConfigError(f"policy {self.name!r} is a whole model but names an adapter; use kind = 'adapter'")
         if self.kind == "adapter" and self.lora is None and self.adapter is None:
-            raise ConfigError(f"policy {self.name!r} is an adapter without a lora table and without a saved adapter")
+            raise ConfigError(
+                f"policy {self.name!r} is an adapter without a lora table and without a saved adapter; "
+                "give it its shape, such as lora = { rank = 16, alpha = 32.0 }"
+            )
 
     @property
     def trained(self) -> bool:
