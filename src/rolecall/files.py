@@ -1,12 +1,15 @@
-"""Files that are written whole or not at all, and the named points at which tests kill the process or fill the disk."""
+"""Files that are written whole or not at all, files that one process holds, and the named points at which tests kill
+the process or fill the disk."""
 
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from typing import IO, Any
 
 FAULT = "ROLECALL_FAULT"
 POINTS = (
@@ -84,3 +87,15 @@ def flush(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def hold(file: IO[Any] | int) -> bool | None:
+    """Lock an open file for this process until it is closed, however the process ends. True: held; False: another one
+    holds it; None: the file system knows no locks, and nobody can tell."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return None
+    return True

@@ -6,7 +6,6 @@ that cannot be written is a `WriteError` that says what is kept and how to go on
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import platform
@@ -23,7 +22,7 @@ import tomli_w
 
 from rolecall.config import RunConfig, make_config, read_recipe
 from rolecall.errors import CheckpointError, ConfigError, UsageError, WriteError
-from rolecall.files import write_aside, writing
+from rolecall.files import hold, write_aside, writing
 
 METRICS_SCHEMA = pa.schema([("step", pa.int64()), ("key", pa.string()), ("value", pa.float64())])
 EPISODE_SCHEMA = pa.schema(
@@ -110,17 +109,16 @@ class RunFolder:
     def claim(self) -> None:
         """Hold the folder for this process until it ends or calls `close`; `UsageError` when another one does."""
         self._lock = (self.path / LOCK).open("a+", encoding="utf-8")
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        held = hold(self._lock)
+        if held is False:
             self._lock.seek(0)
             owner = self._lock.read().strip()
             self.close()
             raise UsageError(
                 f"another process ({owner or 'unknown'}) is writing to run folder {str(self.path)!r}; wait until it "
                 "has ended, or end it"
-            ) from None
-        except OSError:  # a file system without locks: nothing to hold
+            )
+        if held is None:
             return
         self._lock.truncate(0)
         self._lock.write(f"{os.getpid()}\n")

@@ -5,12 +5,13 @@ Each folder holds a lock for as long as its engine lives. A new engine removes t
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
 import tempfile
 from contextlib import suppress
 from pathlib import Path
+
+from rolecall.files import hold
 
 SHARED_MEMORY = Path("/dev/shm")
 PREFIX = "rolecall-weights-"
@@ -26,8 +27,7 @@ class WeightsFolder:
         self.name = tempfile.mkdtemp(prefix=PREFIX, dir=self.root)
         fresh = Path(self.name) / f"{LOCK}.new"
         self._lock = fresh.open("w")
-        with suppress(OSError):  # a file system without locks: sweep leaves the folder alone
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        hold(self._lock)  # on a file system without locks sweep leaves the folder alone
         fresh.rename(fresh.with_name(LOCK))  # seen by others only once it is held
 
     def cleanup(self) -> None:
@@ -42,8 +42,8 @@ def sweep(root: Path) -> None:
             if folder.stat().st_uid != os.getuid():
                 continue
             with (folder / LOCK).open("r+") as lock:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                shutil.rmtree(folder, ignore_errors=True)
+                if hold(lock):
+                    shutil.rmtree(folder, ignore_errors=True)
 
 
 def weights_root() -> str | None:

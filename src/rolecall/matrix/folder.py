@@ -5,7 +5,6 @@ What is done is read from the run folders alone; `matrix.json` may be lost and i
 
 from __future__ import annotations
 
-import fcntl
 import json
 import time
 from collections.abc import Mapping
@@ -18,7 +17,7 @@ import tomli_w
 from rolecall.assemble import config_fingerprint
 from rolecall.config import RunConfig, make_config, read_recipe
 from rolecall.errors import ConfigError, UsageError
-from rolecall.files import write_aside
+from rolecall.files import hold, write_aside
 from rolecall.matrix.spec import Cell, Matrix
 from rolecall.report.map_data import INDEX
 from rolecall.run_folder import LOCK, holds_steps, nothing_left, plain
@@ -47,27 +46,20 @@ class MatrixFolder:
             raise UsageError(
                 f"the matrix's folder {str(self.path)!r} cannot be made ({error.strerror}); choose another with --out"
             ) from None
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if hold(lock) is False:
             lock.close()
             raise UsageError(
                 f"another process runs the matrix in {str(self.path)!r}; wait until it has ended, or end it"
-            ) from None
-        except OSError:  # a file system without locks
-            pass
+            )
         return lock
 
     def in_use(self, name: str) -> bool:
         """Whether a process, one that an earlier matrix has left, still writes to the cell's folder."""
         try:
             with (self.run(name) / LOCK).open("a+", encoding="utf-8") as lock:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-        except OSError:
+                return hold(lock) is False
+        except OSError:  # no such folder
             return False
-        return False
 
     def state(self, cell: Cell, *, token_budget: int | None = None) -> State:
         """What the cell's run folder says under the wanted configuration. `UsageError` when the folder holds a run of

@@ -5,7 +5,6 @@ folder for each sandbox. They go with this process; what a killed process left i
 from __future__ import annotations
 
 import atexit
-import fcntl
 import functools
 import importlib.util
 import os
@@ -18,6 +17,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+from rolecall.files import hold
 from rolecall.sandbox.inside.folder import empty
 
 INSIDE = Path(__file__).parent / "inside"
@@ -59,7 +59,7 @@ def locked_folder() -> Path:
     _sweep()
     folder = Path(tempfile.mkdtemp(prefix=PREFIX))
     handle = os.open(folder / _LOCK, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
-    fcntl.flock(handle, fcntl.LOCK_EX)  # until this process ends, however it does
+    hold(handle)  # until this process ends, however it does; on a file system without locks nobody sweeps it
     atexit.register(_remove_own, folder, os.getpid())
     return folder
 
@@ -101,8 +101,8 @@ def _sweep() -> None:
                 continue
             handle = os.open(folder / _LOCK, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
             try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                remove(folder)
+                if hold(handle):
+                    remove(folder)
             finally:
                 os.close(handle)
 
