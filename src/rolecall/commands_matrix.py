@@ -33,7 +33,7 @@ def matrix(
 ) -> None:
     """Run every cell of a matrix that is not done; run it again after a kill, and it goes on. Exit code 1 says that
     something is missing."""
-    from rolecall.matrix import MatrixFolder, load_matrix, plan, run_matrix
+    from rolecall.matrix import MatrixFolder, load_matrix, missing_models, plan, run_matrix
 
     if as_json and not dry_run:
         raise UsageError("--json lists the cells of --dry-run; give both, or leave it out")
@@ -44,6 +44,8 @@ def matrix(
     if dry_run:
         listed = plan(found, folder)
         typer.echo(json.dumps(listed, indent=1)) if as_json else _print_plan(listed)
+        for words in missing_models(found):
+            typer.echo(f"before it can run: {words}", err=True)
         return
     again = f"run it again to go on: rolecall matrix {file} --out {folder.path}"
     try:

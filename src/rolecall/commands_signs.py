@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from rolecall.errors import UsageError, boundary, nearest
+from rolecall.errors import UsageError, nearest
 
 
 def register(app: typer.Typer) -> None:
@@ -32,19 +32,29 @@ def signs(
 ) -> None:
     """Say how often, and how many steps before, early signs warned of a fall of validation in recorded runs, and how
     often they warned in runs that did not fall."""
-    from rolecall.dynamics.early_signs import PATIENCE, judge
+    from rolecall.dynamics.early_signs import PATIENCE, Table, judge
+    from rolecall.report.read import read_run
 
-    found = [(path, read_table(path)) for path in run_folders(runs)]
+    read = {path: read_run(path) for path in run_folders(runs)}
+    broken = {str(path): why for path, run in read.items() if (why := unreadable(run))}
+    found = [(path, Table.of_run(run)) for path, run in read.items() if str(path) not in broken]
     tables = [table for _, table in found]
     records = judge(tables, thresholds=thresholds(threshold or ()), patience=patience or PATIENCE)
     unwatched = [str(path) for path, table in found if not table.watched]
     if as_json:
         falls = {str(path): table.fall for path, table in found}
-        told = {"runs": falls, "unwatched": unwatched, "signs": [record.to_dict() for record in records]}
+        told = {
+            "runs": falls,
+            "unwatched": unwatched,
+            "unreadable": broken,
+            "signs": [record.to_dict() for record in records],
+        }
         typer.echo(json.dumps(told, indent=2))
         return
     fallen = [(path, table) for path, table in found if table.fall is not None]
     typer.echo(f"{len(found)} run{'s' if len(found) > 1 else ''}, {len(fallen)} of them with a fall of validation")
+    for name, why in broken.items():
+        typer.echo(f"left out, it cannot be read whole: {name}: {why}")
     if unwatched:
         typer.echo(f"{len(unwatched)} left out, with too few validations to show a fall: {', '.join(unwatched)}")
     for path, table in fallen:
@@ -95,28 +105,6 @@ def is_run(path: Path) -> bool:
     return (path / "config.toml").is_file() and (path / "metrics").is_dir()
 
 
-def read_table(path: Path) -> Any:
-    """The metrics of a run folder, with its roles and their policies."""
-    from rolecall.dynamics.early_signs import Table
-    from rolecall.run_folder import RunFolder
-
-    with boundary(UsageError, f"reading the metrics of run {str(path)!r}"):
-        rows = RunFolder.open(path).read_metrics()
-    return Table.of(rows, dict(_roles(path, [key for _, key, _ in rows])))
-
-
-def _roles(path: Path, keys: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Roles and policies: as the summary has them, or, of a run that has not ended, as its configuration says."""
-    from rolecall.run_folder import RunFolder
-
-    folder = RunFolder.open(path)
-    if (path / "summary.json").is_file():
-        with boundary(UsageError, f"reading the summary of run {str(path)!r}"):
-            roles = dict(folder.read_json("summary.json")["roles_to_policies"])
-        yield from roles.items()
-        return
-    config = folder.config()
-    roles = dict.fromkeys(parts[1] for key in keys if len(parts := key.split("/")) == 3 and parts[0] == "behaviour")
-    for role in roles:
-        own = config.roles[role].policy if role in config.roles else None
-        yield role, own or (role if config.sharing == "isolated" else "shared")
+def unreadable(run: Any) -> str:
+    """Why the figures of a run that was read cannot be trusted, "" when they can: what is lost may be its fall."""
+    return "; ".join(run.problems) or ("" if run.roles else "nothing says which roles it has")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from pathlib import Path
 
 from rolecall.assemble import Plan, make_tasks, task_source
@@ -9,6 +10,7 @@ from rolecall.config import RunConfig
 from rolecall.context_limit import check_positions, positions_of
 from rolecall.engines.specs import LoraSpec, PolicySpec, resolve_model
 from rolecall.errors import ConfigError, boundary
+from rolecall.interventions.settings import Intervention
 from rolecall.records import Task
 from rolecall.rollout.agentic import AgenticGroups
 from rolecall.tasks.hub import Hub
@@ -42,6 +44,7 @@ def describe(plan: Plan) -> str:
             f"{sampling.temperature:g}, at most {sampling.max_tokens} tokens a call, {_calls(plan, role)} call(s)"
         )
     lines += [
+        *_interventions(config),
         "",
         f"algorithm {plan.algorithm.name}: units by {plan.algorithm.grouping.unit}, peers by "
         f"{plan.algorithm.grouping.peers}, {num_peers} {sampler.denominator} a task ({drawn}), loss ratio "
@@ -56,6 +59,20 @@ def describe(plan: Plan) -> str:
     for name, limit in known.items():
         lines += check_positions(plan, plan.table.specs[name], limit)
     return "\n".join(lines)
+
+
+def _interventions(config: RunConfig) -> list[str]:
+    """What is done about a role beside training it: the settings that differ from leaving it alone."""
+    unsaid = Intervention()
+    said = {
+        role: ", ".join(
+            f"{one.name} = {getattr(table, one.name)!r}"
+            for one in fields(table)
+            if getattr(table, one.name) != getattr(unsaid, one.name)
+        )
+        for role, table in config.interventions.items()
+    }
+    return ["", "interventions", *(f"  {role}: {words}" for role, words in said.items() if words)] if said else []
 
 
 def describe_tasks(config: RunConfig) -> str:

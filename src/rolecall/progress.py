@@ -85,11 +85,11 @@ class PlainLines:
             f"left {self.pace.left(self.steps - step)}",
             f"team {team_words(metrics)}",
         ]
+        masses = masses_of(self.roles, metrics)
         for role in self.roles:
             reward = metrics.get(f"reward/{role}/total")
-            mass = metrics.get(f"dynamics/{role}/mass_share")
             text = role + (f" {reward:.3f}" if reward is not None else " -")
-            parts.append(text + (f" mass {mass:.2f}" if mass is not None else ""))
+            parts.append(text + (f" mass {masses[role]:.2f}" if role in masses else ""))
         validation = metrics.get("validation/team")
         if validation is not None:
             parts.append(f"validation {validation:.3f}")
@@ -98,6 +98,16 @@ class PlainLines:
     def close(self) -> None:
         if self.heard:
             sys.stdout.flush()
+
+
+def masses_of(roles: Sequence[str], metrics: Mapping[str, float]) -> dict[str, float]:
+    """Each role's share of its policy's gradient mass; none where every role has all of its own policy's.
+
+    >>> masses_of(["a", "b"], {"dynamics/a/mass_share": 1.0, "dynamics/b/mass_share": 1.0})
+    {}
+    """
+    found = {role: metrics[key] for role in roles if (key := f"dynamics/{role}/mass_share") in metrics}
+    return {} if all(mass == 1.0 for mass in found.values()) else found
 
 
 class LivePanel:
@@ -125,8 +135,9 @@ class LivePanel:
         table = Table(box=None, pad_edge=False, show_header=True, header_style="dim")
         for name in ("role", "reward", "gradient mass", "", "length"):
             table.add_column(name, justify="right" if name in ("reward", "length") else "left")
+        masses = masses_of(self.roles, metrics)
         for role in self.roles:
-            mass = metrics.get(f"dynamics/{role}/mass_share")
+            mass = masses.get(role)
             reward = metrics.get(f"reward/{role}/total")
             length = metrics.get(f"behaviour/{role}/length")
             table.add_row(

@@ -13,7 +13,6 @@ from typer.testing import CliRunner
 
 from rolecall.cli import app
 from rolecall.dynamics.early_signs import SIGNS, Record, Row, Table, judge, warning
-from rolecall.errors import UsageError
 from rolecall.run_folder import RunFolder
 
 ROLES = {"voter": "voter", "solver": "team", "judge": "team"}
@@ -189,18 +188,26 @@ def test_a_threshold_that_cannot_be_is_refused(tmp_path: Path, arguments: list[s
 @pytest.mark.parametrize(
     ("name", "text", "words"),
     [
-        ("summary.json", "{", "reading the summary of run"),
-        ("summary.json", "[]", "reading the summary of run"),
-        ("summary.json", "{}", "reading the summary of run"),
-        ("metrics/00000000-00000000.parquet", "x", "reading the metrics of run"),
+        ("summary.json", "{", "summary.json cannot be read"),
+        ("summary.json", "[]", "summary.json holds no JSON object"),
+        ("summary.json", "{}", "nothing says which roles it has"),
+        ("metrics/00000000-00000000.parquet", "x", "00000000-00000000.parquet cannot be read"),
     ],
 )
-def test_a_run_that_cannot_be_read_is_named(tmp_path: Path, name: str, text: str, words: str) -> None:
+def test_a_run_that_cannot_be_read_whole_is_named_and_counts_nowhere(
+    tmp_path: Path, name: str, text: str, words: str
+) -> None:
     run = written(tmp_path / "a", RISES, 99)
+    written(tmp_path / "b", RISES, 99)
     (run / name).write_text(text)
     result = CliRunner().invoke(app, ["signs", str(tmp_path)])
-    assert isinstance(result.exception, UsageError)
-    assert f"{words} {str(run)!r}" in str(result.exception)
+    assert result.exit_code == 0, result.output
+    assert "1 run, 0 of them with a fall" in result.output
+    said = " ".join(result.output.split())
+    assert f"left out, it cannot be read whole: {run}: " in said
+    assert words in said
+    told = json.loads(CliRunner().invoke(app, ["signs", str(tmp_path), "--json"]).output)
+    assert list(told["unreadable"]) == [str(run)]
 
 
 def test_a_folder_without_runs_is_refused(tmp_path: Path) -> None:

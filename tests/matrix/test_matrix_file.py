@@ -216,6 +216,16 @@ def test_the_dry_run_lists_every_cell_as_json(matrix, tmp_path):
     assert "as many tokens as Voting-IP-0.8M-Sums" in CliRunner().invoke(app, arguments).output
 
 
+def test_the_dry_run_names_a_model_that_is_not_there_once(matrix, tmp_path):
+    matrix(axes={"scale": {"0.8M": {"model": {"model": "runs/models/none"}}}})
+    arguments = ["matrix", str(tmp_path / "matrix.toml"), "--out", str(tmp_path / "out"), "--dry-run"]
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 0
+    assert result.output.count("before it can run: ") == 1
+    assert "'runs/models/none' is no folder" in result.output
+    assert json.loads(CliRunner().invoke(app, [*arguments, "--json"]).stdout)
+
+
 def test_a_recipe_is_told_from_a_matrix(tmp_path: Path) -> None:
     (tmp_path / "demo.toml").write_text(tomli_w.dumps(RECIPE))
     with pytest.raises(ConfigError, match=r"is a recipe and no matrix; train it with: rolecall train .*demo.toml"):

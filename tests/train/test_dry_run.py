@@ -67,3 +67,10 @@ def test_earlier_partners_are_further_copies_in_the_engine():
     with_two, _ = said(sharing="shared", partners={"share": 0.25, "slots": 2}, **sizes)
     assert with_two["shared"][0] == plain["shared"][0]
     assert abs(with_two["shared"][1] - 3 * plain["shared"][1]) < 0.2
+
+
+def test_interventions_are_told_where_they_differ_from_leaving_a_role_alone():
+    table = {"verifier": {"damping": 0.3, "kl_anchor": 0.0}}
+    text = describe(make_plan(make_config(overlay(BASE, {"sharing": "isolated", "interventions": table}))))
+    assert "\ninterventions\n  verifier: damping = 0.3\n" in text
+    assert "interventions" not in describe(make_plan(make_config(overlay(BASE, {"sharing": "isolated"}))))

@@ -28,6 +28,16 @@ def test_a_step_is_one_line_with_reward_and_mass_of_each_role(capsys):
     assert "team 0.500  solver 0.250  judge -  validation 1.000" in line
 
 
+def test_mass_is_told_where_roles_share_a_policy(capsys):
+    lines = PlainLines(3, ("solver", "judge"))
+    masses = {"dynamics/solver/mass_share": 1.0, "dynamics/judge/mass_share": 0.0}
+    lines.step(1, masses)
+    lines.step(2, dict.fromkeys(masses, 1.0))  # each has a policy of its own
+    first, second = capsys.readouterr().out.splitlines()
+    assert "solver - mass 1.00  judge - mass 0.00" in first
+    assert "mass" not in second
+
+
 def test_a_reader_who_goes_away_does_not_end_the_run():
     code = (
         "from rolecall.progress import PlainLines\n"

@@ -13,11 +13,14 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rolecall.dynamics.cliff import WINDOW, curve_of, fall_step
 from rolecall.dynamics.settings import AlarmSettings
 from rolecall.intervals import Estimate, difference_width, wilson
+
+if TYPE_CHECKING:
+    from rolecall.report.read import RunData
 
 Row = tuple[int, str, float]
 Series = Mapping[int, float]
@@ -50,6 +53,16 @@ class Table:
         last, curve = max((step for step, _, _ in kept), default=0), curve_of(kept)
         watched = sum(math.isfinite(one.mean) for one in curve) > WINDOW
         return cls(values=dict(values), roles=dict(roles), fall=fall_step(curve), last=last, watched=watched)
+
+    @classmethod
+    def of_run(cls, run: RunData) -> Table:
+        """The metrics of a run folder that was read."""
+        rows = (
+            (step, key, value)
+            for key, series in run.metrics.items()
+            for step, value in zip(series.steps, series.values, strict=True)
+        )
+        return cls.of(rows, run.roles)
 
     def by_role(self, name: str, roles: Iterable[str] | None = None) -> list[Series]:
         """`dynamics/<role>/<name>` of these roles (None: of all)."""

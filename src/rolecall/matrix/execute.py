@@ -98,6 +98,17 @@ def check_models(cell: Cell) -> None:
                 raise ConfigError(f"cell {cell.name}: {error}") from None
 
 
+def missing_models(matrix: Matrix) -> list[str]:
+    """What `check_models` says of the cells whose models are not there, each model once."""
+    found: dict[str, str] = {}
+    for cell in matrix.cells:
+        try:
+            check_models(cell)
+        except ConfigError as error:
+            found.setdefault(cell.config.model.model, str(error))
+    return list(found.values())
+
+
 def free_memory_gib() -> float:
     """Memory that new processes may take; infinite where the system does not say."""
     try:

@@ -68,7 +68,7 @@ def read_map(path: Path) -> MapData:
         axes={str(axis): tuple(values) for axis, values in mapping(index.get("axes")).items()},
         seeds=seeds,
         cells=cells,
-        signs=tuple(f"{record.what}: {record.words}" for record in judge([_table(run) for run in whole]))
+        signs=tuple(f"{record.what}: {record.words}" for record in judge([Table.of_run(run) for run in whole]))
         if whole
         else (),
     )
@@ -84,15 +84,6 @@ def _read(path: Path) -> RunData | str:
         return read_run(path)
     except UsageError as error:
         return str(error)
-
-
-def _table(run: RunData) -> Table:
-    rows = (
-        (step, key, value)
-        for key, series in run.metrics.items()
-        for step, value in zip(series.steps, series.values, strict=True)
-    )
-    return Table.of(rows, run.roles)
 
 
 def _cell(
