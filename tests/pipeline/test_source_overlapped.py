@@ -141,7 +141,8 @@ def test_what_happened_beside_the_learner_is_counted_in_the_next_step():
     for one in found:
         assert one.times["generate"] >= 0
         assert one.times["grade"] >= 0
-        assert one.generating_s > 0
+        assert one.generating_s >= 0  # 0 in a step whose calls had all ended beside the learner
+    assert sum(one.generating_s for one in found) > 0
 
 
 def test_a_task_that_is_admitted_beside_the_learner_and_in_the_same_step_gets_another_id():

@@ -84,10 +84,15 @@ def test_every_sharing_mode_trains_all_roles_and_measures_them(small, tmp_path, 
     summary = run(config, tmp_path / "r")
     policies = {"shared"} if sharing == "shared" else {"solver", "verifier", "corrector"}
     assert set(summary["roles_to_policies"].values()) == policies
-    keys = {name for _, name, _ in RunFolder.open(tmp_path / "r").read_metrics()}
+    rows = RunFolder.open(tmp_path / "r").read_metrics()
+    keys = {name for _, name, _ in rows}
     for role in ("solver", "verifier", "corrector"):
-        assert f"dynamics/{role}/grad_norm" in keys
-        assert f"dynamics/{role}/mass_share" in keys
+        norms = [value for _, name, value in rows if name == f"dynamics/{role}/grad_norm"]
+        assert norms
+        if sharing == "isolated":  # a share of nothing is no share
+            assert (f"dynamics/{role}/mass_share" in keys) == (max(norms) > 0.0)
+        else:
+            assert f"dynamics/{role}/mass_share" in keys
         assert f"reward/{role}/letters" in keys
     assert ("dynamics/solver/cosine/verifier" in keys) == (sharing == "shared")
     assert sum(summary["outcomes"].values()) == 2 * 4 * 4
