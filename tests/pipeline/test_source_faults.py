@@ -6,6 +6,7 @@ Nothing is lost without a count, nothing hangs, and what ends the run says why.
 from __future__ import annotations
 
 import asyncio
+import signal
 import time
 from collections import Counter
 from dataclasses import dataclass, replace
@@ -405,9 +406,18 @@ def test_answers_that_no_grader_can_read_have_no_reward_and_are_picked_last():
 # -- the ends of a run ------------------------------------------------------------------------------------------------
 
 
+@pytest.fixture
+def listening():
+    """Ctrl-C as in a terminal: a process that a shell script put into the background ignores it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 @pytest.mark.parametrize(
     "settings", [{}, {"deterministic": False}, {"schedule": OVERLAPPED}], ids=["waves", "rows", "overlapped"]
 )
+@pytest.mark.usefixtures("listening")
 def test_ctrl_c_in_the_middle_of_a_tick_ends_what_is_under_way(settings):
     import _thread
 
