@@ -27,7 +27,7 @@ SHARED = {"voter": "shared", "aggregator": "shared"}
 
 
 def role(update: float = 1.0, kl: float = 0.1, *, copies: bool = False, **rest: Any) -> RoleFigures:
-    given: dict[str, Any] = {"policy": "p", "alone": True, "optimizer_steps": 10.0, **rest}
+    given: dict[str, Any] = {"policy": "p", "optimizer_steps": 10.0, **rest}
     return RoleFigures(copies=copies, update_norm=update, kl_base=kl, **given)
 
 
@@ -89,7 +89,7 @@ def test_ratios_are_geometric_means_with_the_interval_of_the_logarithm():
 
 
 def test_every_column_of_roles_and_capture_is_explained_below_its_table():
-    heavy, light = role(alone=False, mass=0.7), role(alone=False, mass=0.3)
+    heavy, light = role(mass=0.7), role(mass=0.3)
     data = matrix_of(cell("plain", 0, 0.4, heavy, light))
     for page in (roles_section(data), capture_section(data)):
         columns = page.split("</thead>")[0].count('<th scope="col">')
@@ -107,8 +107,8 @@ def test_the_copied_role_is_measured_against_the_mean_of_the_others():
 
 
 def test_the_heaviest_role_and_how_far_its_way_of_speaking_spread():
-    heavy = role(alone=False, mass=0.7)
-    light = role(alone=False, mass=0.3, formats={"voter": 0.2}, taken_for={"voter": 0.4})
+    heavy = role(mass=0.7)
+    light = role(mass=0.3, formats={"voter": 0.2}, taken_for={"voter": 0.4})
     one = cell("plain", 0, 0.4, heavy, light)
     assert heaviest(one) == "voter"
     assert leaked(one) == (0.2, 0.4)

@@ -57,12 +57,7 @@ class Table:
     @classmethod
     def of_run(cls, run: RunData) -> Table:
         """The metrics of a run folder that was read."""
-        rows = (
-            (step, key, value)
-            for key, series in run.metrics.items()
-            for step, value in zip(series.steps, series.values, strict=True)
-        )
-        return cls.of(rows, run.roles)
+        return cls.of(run.rows(), run.roles)
 
     def by_role(self, name: str, roles: Iterable[str] | None = None) -> list[Series]:
         """`dynamics/<role>/<name>` of these roles (None: of all)."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from rolecall.errors import UsageError
-from rolecall.matrix.folder import MatrixFolder, read_json, table
+from rolecall.matrix.folder import MatrixFolder, read_json
 from rolecall.matrix.spec import Cell
+from rolecall.report.read import mapping
 
 
 def token_budget(folder: MatrixFolder, cell: Cell) -> int | None:
@@ -19,7 +20,7 @@ def token_budget(folder: MatrixFolder, cell: Cell) -> int | None:
 
 def generated(folder: MatrixFolder, name: str) -> int | None:
     """The tokens that a cell's whole run has generated; None without one."""
-    tokens = table(folder.summary(name), "tokens").get("generated")
+    tokens = mapping(folder.summary(name).get("tokens")).get("generated")
     return tokens if isinstance(tokens, int) and tokens > 0 else None
 
 
@@ -27,7 +28,7 @@ def short_of_tokens(folder: MatrixFolder, name: str, team: str) -> str:
     """In words, why a control whose run has come to its end is none: its steps ended before the tokens of its team were
     generated. "" where it has as many, where the cliff guard stopped it, or where nothing is known."""
     summary, budget, own = folder.summary(name), generated(folder, team), generated(folder, name)
-    if budget is None or own is None or own >= budget or table(summary, "cliff").get("stopped"):
+    if budget is None or own is None or own >= budget or mapping(summary.get("cliff")).get("stopped"):
         return ""
     return (
         f"ended after {summary.get('steps')} steps with {own:,} of the {budget:,} tokens of {team}: give the control's "
@@ -58,6 +59,6 @@ def stands(folder: MatrixFolder, control: str, team: str) -> bool:
 
 def tokens_per_task(folder: MatrixFolder, name: str) -> float:
     """Mean tokens generated for a test task by the trained weights; 0.0 before there is such a test."""
-    found = table(read_json(folder.run(name) / "evaluation_after.json"), "sampled")
-    tasks, tokens = table(found, "team").get("num_tasks"), found.get("tokens")
+    found = mapping((read_json(folder.run(name) / "evaluation_after.json") or {}).get("sampled"))
+    tasks, tokens = mapping(found.get("team")).get("num_tasks"), found.get("tokens")
     return float(tokens) / tasks if isinstance(tasks, int) and isinstance(tokens, int) and tasks > 0 else 0.0

@@ -99,13 +99,14 @@ def check_models(cell: Cell) -> None:
 
 
 def missing_models(matrix: Matrix) -> list[str]:
-    """What `check_models` says of the cells whose models are not there, each model once."""
-    found: dict[str, str] = {}
+    """What `check_models` says of the cells whose models are not there, once for cells with the same models."""
+    found: dict[tuple[str, ...], str] = {}
     for cell in matrix.cells:
         try:
             check_models(cell)
         except ConfigError as error:
-            found.setdefault(cell.config.model.model, str(error))
+            models = tuple(policy.model for policy in (cell.config.model, *cell.config.policies.values()))
+            found.setdefault(models, str(error))
     return list(found.values())
 
 

@@ -20,6 +20,7 @@ from rolecall.errors import ConfigError, UsageError
 from rolecall.files import hold, write_aside
 from rolecall.matrix.spec import Cell, Matrix
 from rolecall.report.map_data import INDEX
+from rolecall.report.read import mapping
 from rolecall.run_folder import LOCK, holds_steps, nothing_left, plain
 
 State = Literal["done", "unfinished", "new"]
@@ -102,7 +103,7 @@ class MatrixFolder:
 
     def failures(self) -> dict[str, Any]:
         """The failures that `matrix.json` holds, by cell."""
-        found = table(read_json(self.path / INDEX), "failures")
+        found = mapping((read_json(self.path / INDEX) or {}).get("failures"))
         return {name: one for name, one in found.items() if isinstance(one, dict)}
 
     def check_index(self, matrix: Matrix) -> None:
@@ -181,9 +182,3 @@ def read_json(path: Path) -> dict[str, Any] | None:
     except (OSError, ValueError, RecursionError):
         return None
     return found if isinstance(found, dict) else None
-
-
-def table(data: Mapping[str, Any] | None, name: str) -> Mapping[str, Any]:
-    """A table in a JSON object; an empty one where there is something else."""
-    found = (data or {}).get(name)
-    return found if isinstance(found, dict) else {}

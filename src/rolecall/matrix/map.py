@@ -60,17 +60,14 @@ def read_map(path: Path) -> MapData:
         _cell(folder, mapping(row), failures, runs.get(str(row["name"])), seeded=len(seeds) > 1)
         for row in index["cells"]
     )
-    whole = [
-        run for cell in cells if cell.ended and cell.control_of is None and isinstance(run := runs[cell.name], RunData)
-    ]
+    ended = [runs[cell.name] for cell in cells if cell.ended and cell.control_of is None]
+    tables = [Table.of_run(run) for run in ended if isinstance(run, RunData)]
     return MapData(
         name=str(index.get("name", path.name)),
         axes={str(axis): tuple(values) for axis, values in mapping(index.get("axes")).items()},
         seeds=seeds,
         cells=cells,
-        signs=tuple(f"{record.what}: {record.words}" for record in judge([Table.of_run(run) for run in whole]))
-        if whole
-        else (),
+        signs=tuple(f"{record.what}: {record.words}" for record in judge(tables)) if tables else (),
     )
 
 
@@ -153,13 +150,7 @@ def _by_role(run: RunData, key: str) -> Iterator[tuple[str, Series]]:
 
 def _fall(run: RunData) -> Fall | None:
     """Peak, terminal and fall of the run's validations; None before there are enough."""
-    keys = ("validation/team", "validation/team_low", "validation/team_high")
-    rows = [
-        (step, key, value)
-        for key in keys
-        for step, value in zip(run.series(key).steps, run.series(key).values, strict=True)
-    ]
-    curve = [one for one in curve_of(rows) if math.isfinite(one.mean)]
+    curve = [one for one in curve_of(run.rows()) if math.isfinite(one.mean)]
     found = find_cliff(curve)
     return None if found is None else _with_intervals(found, curve)
 

@@ -26,7 +26,6 @@ def _figures(run: RunData, role: str) -> RoleFigures:
     return RoleFigures(
         policy=run.roles[role],
         copies=bool(run.series(f"dynamics/{role}/copies")),
-        alone=alone,
         turns=_ratio(run.series(f"behaviour/{role}/num_turns").finite, run.series("episodes/started").finite),
         optimizer_steps=run.series(f"dynamics/{role}/total_optimizer_steps").last,
         update_norm=run.series(f"dynamics/{role}/total_update_norm").last,

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from rolecall.report.chart import Chart, Line, colour, draw
+from rolecall.report.chart import PALETTE, Chart, Line, colour, draw
 from rolecall.report.map_data import Figure, MapCell, MapData, at, by_setting, over_seeds
 from rolecall.report.read import Series
 from rolecall.report.text import esc
@@ -41,7 +41,7 @@ def _validation_chart(name: str, settings: Mapping[str, Sequence[MapCell]]) -> s
         drawn = _drawn(cells)
         mean, low, high = drawn[0].validation if len(drawn) == 1 else mean_series([one.validation[0] for one in drawn])
         label = f"{setting} ({len(drawn)} seeds)" if len(drawn) > 1 else drawn[0].name
-        lines.append(Line(label=label, colour=colour(i), dash=i // 8, dots=True, series=mean, low=low, high=high))
+        lines.append(Line(label=label, colour=colour(i), dash=i // PALETTE, dots=True, series=mean, low=low, high=high))
     return draw(Chart(title=f"{name}: validation", axis="right", kind="rate", lines=lines, tall=len(lines) > 4))
 
 

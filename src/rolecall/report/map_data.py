@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from rolecall.intervals import student_half_width
@@ -65,7 +65,6 @@ class RoleFigures:
 
     policy: str
     copies: bool
-    alone: bool
     turns: float = math.nan
     optimizer_steps: float = math.nan
     update_norm: float = math.nan
@@ -166,9 +165,21 @@ def over_seeds(figures: Sequence[Figure]) -> Figure:
     (0.5, 1.2706)
     """
     known = [one for one in figures if one.known]
-    if len(known) < 2:
-        return known[0] if known else Figure()
-    values = [one.mean for one in known]
-    mean = statistics.fmean(values)
-    half = student_half_width(values)
+    return known[0] if len(known) == 1 else mean_of(one.mean for one in known)
+
+
+def mean_of(values: Iterable[float]) -> Figure:
+    """The mean of the finite values, in the interval of Student's t where there are two or more.
+
+    >>> found = mean_of([0.4, 0.6])
+    >>> round(found.mean, 2), round(found.high - found.mean, 4)
+    (0.5, 1.2706)
+    """
+    known = [value for value in values if math.isfinite(value)]
+    if not known:
+        return Figure()
+    mean = statistics.fmean(known)
+    if len(known) == 1:
+        return Figure(mean=mean)
+    half = student_half_width(known)
     return Figure(mean=mean, low=mean - half, high=mean + half)

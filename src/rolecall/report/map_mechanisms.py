@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 
-from rolecall.report.map_data import MapCell, MapData, RoleFigures, by_setting
-from rolecall.report.map_paired import Pair, copied_over_others, heaviest, leaked, mean_of, pairs, role_measure
+from rolecall.report.map_data import MapCell, MapData, RoleFigures, by_setting, mean_of
+from rolecall.report.map_paired import Pair, copied_over_others, heaviest, leaked, pairs, role_measure
 from rolecall.report.map_table import shown, table, terms
 from rolecall.report.text import DASH, esc, listed, plain, points
 

@@ -7,8 +7,7 @@ import statistics
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from rolecall.intervals import student_half_width
-from rolecall.report.map_data import Figure, MapCell, MapData, RoleFigures, at
+from rolecall.report.map_data import Figure, MapCell, MapData, RoleFigures, at, mean_of
 
 Measure = Callable[[MapCell], float]
 
@@ -46,23 +45,6 @@ def pairs(data: MapData, axis: str) -> Iterator[Pair]:
             both = [(cells[first, s], cells[other, s]) for s in data.seeds if {(first, s), (other, s)} <= cells.keys()]
             if both:
                 yield Pair(setting=setting, first=first, other=other, cells=tuple(both))
-
-
-def mean_of(values: Iterable[float]) -> Figure:
-    """The mean of the finite values, in the interval of Student's t where there are two or more.
-
-    >>> found = mean_of([0.4, 0.6])
-    >>> round(found.mean, 2), round(found.high - found.mean, 4)
-    (0.5, 1.2706)
-    """
-    known = [value for value in values if math.isfinite(value)]
-    if not known:
-        return Figure()
-    mean = statistics.fmean(known)
-    if len(known) == 1:
-        return Figure(mean=mean)
-    half = student_half_width(known)
-    return Figure(mean=mean, low=mean - half, high=mean + half)
 
 
 def ratio_of(values: Iterable[tuple[float, float]]) -> Figure:

@@ -88,6 +88,12 @@ class RunData:
     def policies(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(policy for policy in self.roles.values() if policy))
 
+    def rows(self) -> Iterator[tuple[int, str, float]]:
+        """Every value as (step, key, value), the metrics one after another."""
+        for key, series in self.metrics.items():
+            for step, value in zip(series.steps, series.values, strict=True):
+                yield step, key, value
+
     @property
     def trained_roles(self) -> tuple[str, ...]:
         """The roles whose turns enter the loss, as far as the configuration says so."""
